@@ -1,0 +1,207 @@
+//! [`ObjectKey`] and the forms it is looked up by.
+
+use crate::sync::{Arc, Lazy};
+use std::{
+    cmp::Ordering,
+    fmt,
+    hash::{BuildHasher, Hash, Hasher},
+    str::FromStr,
+};
+
+/// Seeded once per process, so hashes must not leave it.
+static SEED: Lazy<hashbrown::DefaultHashBuilder> = Lazy::new(hashbrown::DefaultHashBuilder::default);
+
+/// The name of an object: `namespace/name`, or `name` for objects without a namespace.
+///
+/// The text is shared between clones and carries a 64-bit hash that is computed once. Cloning is one count. Ordered by
+/// namespace, then name. client-go: `ObjectName`, `MetaNamespaceKeyFunc`.
+#[derive(Clone)]
+pub struct ObjectKey(Arc<Inner>);
+
+struct Inner {
+    hash: u64,
+    /// Length of the namespace; the text has a slash after it when it is not zero.
+    split: u16,
+    text: Box<str>,
+}
+
+/// Why a key was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The name is empty.
+    #[error("the name of an object must not be empty (key {0:?})")]
+    EmptyName(String),
+    /// The key begins with a slash.
+    #[error("a key without namespace is written without a slash (key {0:?})")]
+    EmptyNamespace(String),
+    /// The namespace or the name contains a slash.
+    #[error("neither namespace nor name may contain a slash (key {0:?})")]
+    Slash(String),
+    /// The key is longer than 65,535 bytes.
+    #[error("the key has {0} bytes, more than 65,535")]
+    TooLong(usize),
+}
+
+impl ObjectKey {
+    /// The key of `name` in `namespace`; an empty namespace means none.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the pair has no canonical text.
+    pub fn new(namespace: &str, name: &str) -> Result<Self, KeyError> {
+        let key = KeyRef { namespace, name };
+        let len = namespace.len() + 1 + name.len();
+        if len > usize::from(u16::MAX) {
+            return Err(KeyError::TooLong(len));
+        }
+        if name.is_empty() {
+            return Err(KeyError::EmptyName(key.to_string()));
+        }
+        if namespace.contains('/') || name.contains('/') {
+            return Err(KeyError::Slash(key.to_string()));
+        }
+        Ok(Self(Arc::new(Inner { hash: key.hash64(), split: namespace.len() as u16, text: key.to_string().into() })))
+    }
+
+    /// The namespace, empty when there is none.
+    pub fn namespace(&self) -> &str {
+        &self.0.text[..usize::from(self.0.split)]
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        match self.0.split {
+            0 => &self.0.text,
+            n => &self.0.text[usize::from(n) + 1..],
+        }
+    }
+
+    /// `namespace/name`, or `name`.
+    pub fn as_str(&self) -> &str {
+        &self.0.text
+    }
+
+    /// The hash, equal to [`KeyRef::hash64`] of the same key. Differs from process to process.
+    pub(crate) fn hash64(&self) -> u64 {
+        self.0.hash
+    }
+}
+
+impl PartialEq for ObjectKey {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+            || (self.0.hash == other.0.hash && self.0.split == other.0.split && self.0.text == other.0.text)
+    }
+}
+
+impl Eq for ObjectKey {}
+
+impl Hash for ObjectKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.hash);
+    }
+}
+
+impl PartialOrd for ObjectKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ObjectKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_key().cmp(&other.as_key())
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl fmt::Debug for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl FromStr for ObjectKey {
+    type Err = KeyError;
+    fn from_str(s: &str) -> Result<Self, KeyError> {
+        match s.split_once('/') {
+            None => Self::new("", s),
+            Some(("", _)) => Err(KeyError::EmptyNamespace(s.to_owned())),
+            Some((namespace, name)) => Self::new(namespace, name),
+        }
+    }
+}
+
+/// A borrowed key: looking something up by it allocates nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyRef<'a> {
+    /// Empty when there is none.
+    pub namespace: &'a str,
+    /// The name.
+    pub name: &'a str,
+}
+
+impl KeyRef<'_> {
+    pub(crate) fn hash64(self) -> u64 {
+        let mut h = SEED.build_hasher();
+        h.write(self.namespace.as_bytes());
+        h.write_u8(b'/');
+        h.write(self.name.as_bytes());
+        h.finish()
+    }
+}
+
+impl fmt::Display for KeyRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() { f.write_str(self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+    }
+}
+
+/// Whatever names an object: [`ObjectKey`], [`KeyRef`], `(namespace, name)`.
+pub trait AsKey {
+    /// The key, borrowed.
+    fn as_key(&self) -> KeyRef<'_>;
+
+    /// The hash of the key; types that carry it need not compute it.
+    #[doc(hidden)]
+    fn key_hash(&self) -> u64 {
+        self.as_key().hash64()
+    }
+}
+
+impl AsKey for ObjectKey {
+    fn as_key(&self) -> KeyRef<'_> {
+        KeyRef { namespace: self.namespace(), name: self.name() }
+    }
+
+    fn key_hash(&self) -> u64 {
+        self.0.hash
+    }
+}
+
+impl AsKey for KeyRef<'_> {
+    fn as_key(&self) -> KeyRef<'_> {
+        *self
+    }
+}
+
+impl AsKey for (&str, &str) {
+    fn as_key(&self) -> KeyRef<'_> {
+        KeyRef { namespace: self.0, name: self.1 }
+    }
+}
+
+impl<K: AsKey + ?Sized> AsKey for &K {
+    fn as_key(&self) -> KeyRef<'_> {
+        (**self).as_key()
+    }
+
+    fn key_hash(&self) -> u64 {
+        (**self).key_hash()
+    }
+}

@@ -1,0 +1,291 @@
+//! [`Object`]: a thin, shared, immutable handle to one allocation. An `unsafe` room.
+//!
+//! # Layout
+//! `Stored<T>` is `Header` followed by the value, `repr(C)`, so a pointer to one is a pointer to its header, and code
+//! that knows only the header can count, compare and read metadata. The header's table knows how to free the whole.
+//!
+//! # Types
+//! The rooms carry `Object<Opaque>`. `Opaque` has no size and no content: a reference to it reads nothing. The way
+//! back, [`Object::typed`] and [`Object::typed_ref`], compares the `TypeId` in the table with the type asked for and
+//! panics when they differ, so a mix-up inside the crate is a loud defect and never undefined behaviour.
+//!
+//! # Counting
+//! As `Arc`: clone is a relaxed increment, drop a release decrement, the last one fences (acquire) and frees. The
+//! value's `Drop` runs contained, as user code, on the thread of the last owner.
+#![allow(unsafe_code)]
+
+use super::{
+    AsKey, Change, Deleted, Event, KeyError, KeyRef, ObjectKey, Text,
+    text::{parse_decimal, parse_uuid},
+};
+use crate::sync::{
+    atomic::{AtomicU32, Ordering, fence},
+    call_out::{self, Site},
+};
+use std::{any::TypeId, fmt, marker::PhantomData, mem::ManuallyDrop, ops::Deref, ptr::NonNull};
+
+/// What a source knows of an object besides its value. Read once, when the [`Object`] is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Meta<'a> {
+    /// Empty when the object has none.
+    pub namespace: &'a str,
+    /// Never empty.
+    pub name: &'a str,
+    /// The source's version, opaque; empty when there is none.
+    pub version: &'a str,
+    /// Tells an object from a later one of the same name; empty when there is none.
+    pub uid: &'a str,
+}
+
+/// The type of objects whose type is not known here.
+pub struct Opaque(());
+
+/// A shared, immutable object: its value, its key, and the version and uid its source gave it.
+///
+/// Cloning is one count and never allocates. Dereferences to `T`; the rest are associated functions, so that `T`'s own
+/// methods stay visible. client-go keeps bare pointers and reads metadata through an accessor each time.
+#[repr(transparent)]
+pub struct Object<T>(NonNull<Header>, PhantomData<T>);
+
+#[repr(C)]
+struct Header {
+    count: AtomicU32,
+    table: &'static Table,
+    key: ObjectKey,
+    version: Version,
+    uid: Uid,
+}
+
+#[repr(C)]
+struct Stored<T> {
+    header: Header,
+    value: T,
+}
+
+/// What is known of a type at run time.
+struct Table {
+    type_id: TypeId,
+    /// Frees a `Stored` of this type whose last handle is gone.
+    free: unsafe fn(NonNull<Header>),
+}
+
+/// Canonical decimals in binary, anything else boxed. The empty version is a boxed empty text, which allocates only
+/// the outer box.
+enum Version {
+    Decimal(u64),
+    Text(Box<str>),
+}
+
+enum Uid {
+    Uuid([u8; 16]),
+    Text(Box<str>),
+}
+
+struct TableOf<T>(PhantomData<T>);
+
+impl<T: 'static> TableOf<T> {
+    const TABLE: &'static Table = &Table { type_id: TypeId::of::<T>(), free: Self::free };
+
+    /// # Safety
+    /// `header` begins a `Stored<T>` made by `Object::<T>::with_key`, and no handle to it is left.
+    unsafe fn free(header: NonNull<Header>) {
+        // SAFETY: by the contract the allocation came from `Box<Stored<T>>` and nobody else can reach it.
+        let stored = unsafe { Box::from_raw(header.cast::<Stored<T>>().as_ptr()) };
+        if std::mem::needs_drop::<T>() {
+            // Dropping the box inside frees the memory even when the value's `Drop` unwinds.
+            call_out::contain(Site::Drop, move || drop(stored));
+        }
+    }
+}
+
+// SAFETY: a handle gives shared access to `T` and may drop it on any thread, as `Arc<T>` does; the rest of the header
+// is immutable but for the atomic count.
+unsafe impl<T: Send + Sync> Send for Object<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Object<T> {}
+
+impl<T: Send + Sync + 'static> Object<T> {
+    /// An object with the metadata its source gave it.
+    ///
+    /// # Errors
+    /// [`KeyError`] when namespace and name make no key.
+    pub fn new(meta: Meta<'_>, value: T) -> Result<Self, KeyError> {
+        Ok(Self::with_key(ObjectKey::new(meta.namespace, meta.name)?, meta.version, meta.uid, value))
+    }
+
+    /// [`Object::new`] that shares the text of a key made before.
+    pub fn with_key(key: ObjectKey, version: &str, uid: &str, value: T) -> Self {
+        let version = parse_decimal(version).map_or_else(|| Version::Text(version.into()), Version::Decimal);
+        let uid = parse_uuid(uid).map_or_else(|| Uid::Text(uid.into()), Uid::Uuid);
+        let header = Header { count: AtomicU32::new(1), table: TableOf::<T>::TABLE, key, version, uid };
+        let stored = Box::leak(Box::new(Stored { header, value }));
+        Self(NonNull::from(stored).cast(), PhantomData)
+    }
+
+    /// The value, when this is the only handle; else the handle back.
+    ///
+    /// # Errors
+    /// The handle, when others exist.
+    pub fn try_unwrap(this: Self) -> Result<T, Self> {
+        this.check::<T>();
+        let header = Self::header(&this);
+        // From one to none: nobody else holds a handle, so nobody can make one.
+        if header.count.compare_exchange(1, 0, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return Err(this);
+        }
+        fence(Ordering::Acquire);
+        let this = ManuallyDrop::new(this);
+        // SAFETY: the count was one and is now zero, so this handle was the last; the fence above makes what the
+        // others did visible; `check` says that the allocation was made by `with_key` of this very `T`.
+        let stored = unsafe { Box::from_raw(this.0.cast::<Stored<T>>().as_ptr()) };
+        Ok(stored.value)
+    }
+
+    /// Forgets the type.
+    pub(crate) fn erase(self) -> Object<Opaque> {
+        let this = ManuallyDrop::new(self);
+        Object(this.0, PhantomData)
+    }
+}
+
+impl Object<Opaque> {
+    /// Remembers the type.
+    ///
+    /// # Panics
+    /// When the object was made of another type.
+    pub(crate) fn typed<T: 'static>(self) -> Object<T> {
+        self.check::<T>();
+        let this = ManuallyDrop::new(self);
+        Object(this.0, PhantomData)
+    }
+
+    /// Remembers the type, by reference.
+    ///
+    /// # Panics
+    /// When the object was made of another type.
+    pub(crate) fn typed_ref<T: 'static>(&self) -> &Object<T> {
+        self.check::<T>();
+        // SAFETY: `Object` is `repr(transparent)` over a pointer whatever `T` is, and the table says it was made of `T`.
+        unsafe { &*std::ptr::from_ref(self).cast::<Object<T>>() }
+    }
+}
+
+impl Event<Opaque> {
+    /// Remembers the type, by reference.
+    ///
+    /// # Panics
+    /// When an object in it was made of another type.
+    pub(crate) fn typed_ref<T: 'static>(&self) -> &Event<T> {
+        match &self.change {
+            Change::Added(o) | Change::Deleted(Deleted::Observed(o)) => o.check::<T>(),
+            Change::Updated { old, new } => {
+                old.check::<T>();
+                new.check::<T>();
+            }
+            Change::Deleted(Deleted::Missed { last_known, .. }) => last_known.iter().for_each(|o| o.check::<T>()),
+        }
+        // SAFETY: `Event`, `Change` and `Deleted` are `repr(C)` and mention `T` only inside `Object<T>`, which has one
+        // layout for all `T` (and `Option` of it the null niche, guaranteed for transparent wrappers of `NonNull`);
+        // every object inside was just checked.
+        unsafe { &*std::ptr::from_ref(self).cast::<Event<T>>() }
+    }
+}
+
+impl<T> Object<T> {
+    fn check<U: 'static>(&self) {
+        assert!(Self::header(self).table.type_id == TypeId::of::<U>(), "an object of another type came down this pipeline");
+    }
+
+    fn header(this: &Self) -> &Header {
+        // SAFETY: a handle keeps its allocation alive, and a `Stored` begins with its header.
+        unsafe { this.0.as_ref() }
+    }
+
+    /// The key.
+    pub fn key(this: &Self) -> &ObjectKey {
+        &Self::header(this).key
+    }
+
+    /// The version its source gave it, taken before any transform; empty when it gave none.
+    pub fn version(this: &Self) -> Text<'_> {
+        match &Self::header(this).version {
+            Version::Decimal(n) => Text::decimal(*n),
+            Version::Text(s) => Text::borrowed(s),
+        }
+    }
+
+    /// The uid its source gave it; empty when it gave none.
+    pub fn uid(this: &Self) -> Text<'_> {
+        match &Self::header(this).uid {
+            Uid::Uuid(raw) => Text::uuid(*raw),
+            Uid::Text(s) => Text::borrowed(s),
+        }
+    }
+
+    /// Whether both have the same, non-empty version.
+    pub(crate) fn same_version(a: &Self, b: &Self) -> bool {
+        match (&Self::header(a).version, &Self::header(b).version) {
+            (Version::Decimal(a), Version::Decimal(b)) => a == b,
+            (Version::Text(a), Version::Text(b)) => !a.is_empty() && a == b,
+            _ => false,
+        }
+    }
+
+    /// Whether both are the same allocation.
+    pub fn ptr_eq(a: &Self, b: &Self) -> bool {
+        a.0 == b.0
+    }
+}
+
+impl<T> Deref for Object<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: the handle keeps the allocation alive; it is a `Stored<T>` (by construction, or checked by `typed`),
+        // or `T` is `Opaque`, which has no size and whose place after the header lies within the allocation.
+        unsafe { &self.0.cast::<Stored<T>>().as_ref().value }
+    }
+}
+
+impl<T> Clone for Object<T> {
+    fn clone(&self) -> Self {
+        let before = Self::header(self).count.fetch_add(1, Ordering::Relaxed);
+        if before > u32::MAX / 2 {
+            // As `Arc`: two thousand million leaked handles would wrap the count and free a live object.
+            std::process::abort();
+        }
+        Self(self.0, PhantomData)
+    }
+}
+
+impl<T> Drop for Object<T> {
+    fn drop(&mut self) {
+        let header = Self::header(self);
+        if header.count.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        fence(Ordering::Acquire);
+        let free = header.table.free;
+        // SAFETY: the count fell to zero here, so no handle is left, and the table is that of the type it was made of.
+        unsafe { free(self.0) };
+    }
+}
+
+impl<T> AsKey for Object<T> {
+    fn as_key(&self) -> KeyRef<'_> {
+        Self::key(self).as_key()
+    }
+
+    fn key_hash(&self) -> u64 {
+        Self::key(self).hash64()
+    }
+}
+
+impl<T> fmt::Debug for Object<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", Self::key(self), Self::version(self))
+    }
+}
+
+/// Bytes of an object besides its value and the text of its key.
+#[cfg(test)]
+pub(crate) const HEADER_BYTES: usize = size_of::<Header>();

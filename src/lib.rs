@@ -1,0 +1,13 @@
+//! Kubernetes informer machinery on std threads.
+//!
+//! The rooms, in the order of the flow: [`sync`] and [`flow`] are the bed; [`source`] → [`reflector`] → [`queue`] →
+//! [`store`] → [`processor`] (with one ring per listener) → handlers → [`workqueue`] → [`controller`]. [`informer`]
+//! is where they meet, [`memory`] an embedded API server to run it all against.
+#![deny(unsafe_code)]
+
+// The bed.
+pub mod flow;
+pub mod sync;
+
+// The river.
+pub mod source;

@@ -1,0 +1,205 @@
+//! Where objects come from: [`ListerWatcher`], its parameters, its answers and its errors.
+
+mod error;
+mod http;
+
+pub use error::{SourceError, SourceErrorKind};
+pub use http::{HttpAnswer, RequestKind};
+
+use crate::{
+    flow::{Meta, ObjectKey},
+    sync::{Arc, Deadline, Stop, Wake},
+};
+use std::{cmp::Ordering, ops::ControlFlow, time::Duration};
+
+/// Which objects of a kind. Set once; every request of a reflector carries it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Scope {
+    /// Only this namespace; all when `None`.
+    pub namespace: Option<String>,
+    /// A label selector in Kubernetes' syntax.
+    pub labels: Option<String>,
+    /// A field selector in Kubernetes' syntax.
+    pub fields: Option<String>,
+}
+
+/// How new the answer of a list has to be.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum VersionMatch {
+    /// The newest there is: a consistent read. Kubernetes: an unset `resourceVersion`.
+    MostRecent,
+    /// Whatever the server has at hand. Kubernetes: `resourceVersion=0`.
+    Any,
+    /// At least this version. Kubernetes: `resourceVersionMatch=NotOlderThan`.
+    NotOlderThan(String),
+    /// Exactly this version. Kubernetes: `resourceVersionMatch=Exact`.
+    Exact(String),
+}
+
+/// One list request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListParams {
+    /// How new. Not to be sent together with a continue token.
+    pub version: VersionMatch,
+    /// Items per page; `None` asks for everything at once.
+    pub limit: Option<u32>,
+    /// From the page before.
+    pub continue_token: Option<String>,
+    /// Which objects.
+    pub scope: Scope,
+}
+
+/// What a list answered besides its items.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListEnd {
+    /// The version of the whole list.
+    pub version: String,
+    /// Present when more pages follow; never empty.
+    pub continue_token: Option<String>,
+}
+
+/// One watch request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchParams {
+    /// Changes after this version.
+    pub from: String,
+    /// After this the server should end the stream.
+    pub timeout: Duration,
+    /// Whether bookmarks are wanted.
+    pub bookmarks: bool,
+    /// Which objects.
+    pub scope: Scope,
+}
+
+/// One frame of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchEvent<O> {
+    /// A new object, or one that entered the selection.
+    Added(O),
+    /// A changed object.
+    Modified(O),
+    /// A deleted object, or one that left the selection, in its last state with the deletion's version.
+    Deleted(O),
+    /// The stream has reached this version.
+    Bookmark {
+        /// The version.
+        version: String,
+    },
+    /// A frame whose object could not be decoded.
+    Undecodable(Undecodable),
+}
+
+/// An object that its source could not decode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecodable {
+    /// Which object, when that much could be read.
+    pub key: Option<ObjectKey>,
+    /// Its version, when that much could be read.
+    pub version: Option<String>,
+    /// What is wrong with it, without its content.
+    pub why: String,
+}
+
+/// What [`WatchStream::next`] answers.
+#[derive(Debug)]
+pub enum Next<O> {
+    /// A frame.
+    Event(WatchEvent<O>),
+    /// The stream broke, or the server reported an error in it; it is over.
+    Failed(SourceError),
+    /// The server ended the stream in order.
+    End,
+    /// Nothing came until the deadline.
+    Deadline,
+    /// The wake was nudged.
+    Woken,
+    /// The wake was stopped.
+    Stopped,
+}
+
+/// An open watch. Dropping it closes it.
+pub trait WatchStream<O>: Send {
+    /// The next frame, in the order of the server. *Blocks*: until there is one, until `deadline`, a nudge or stop;
+    /// through `wake` only.
+    fn next(&mut self, wake: &Wake, deadline: Deadline) -> Next<O>;
+
+    /// What can be had at once; the reflector hands all of it over as one batch. *Blocks*: never.
+    fn ready(&mut self) -> Option<Next<O>> {
+        None
+    }
+}
+
+/// A source of objects of one kind. Object safe. Shared by whoever needs it; every method may be called concurrently.
+///
+/// A panic in a method is contained and counts as [`SourceErrorKind::Other`]. client-go: `ListerWatcher`.
+pub trait ListerWatcher: Send + Sync + 'static {
+    /// What it delivers. Needs no trait of this crate: foreign types will do.
+    type Object: Send + Sync + 'static;
+
+    /// Name, namespace, version and uid of an object. Called once for each object received.
+    fn meta<'a>(&self, object: &'a Self::Object) -> Meta<'a>;
+
+    /// Calls `emit` with each label of an object.
+    fn labels(&self, object: &Self::Object, emit: &mut dyn FnMut(&str, &str)) {
+        let _ = (object, emit);
+    }
+
+    /// One list request. Hands each item to `sink` in order, as it is decoded, and stops when `sink` says so.
+    /// *Blocks*: until the answer is complete or `stop` is given.
+    ///
+    /// # Errors
+    /// [`SourceError`]; items handed over before are then worth nothing.
+    fn list(
+        &self,
+        stop: &Stop,
+        params: &ListParams,
+        sink: &mut dyn FnMut(Result<Self::Object, Undecodable>) -> ControlFlow<()>,
+    ) -> Result<ListEnd, SourceError>;
+
+    /// Opens a watch. *Blocks*: until the server answers or `stop` is given.
+    ///
+    /// # Errors
+    /// [`SourceError`]; nothing is left open then.
+    fn watch(&self, stop: &Stop, params: &WatchParams) -> Result<Box<dyn WatchStream<Self::Object>>, SourceError>;
+
+    /// The order of two versions of one era; `None` when they cannot be compared.
+    fn compare(&self, a: &str, b: &str) -> Option<Ordering> {
+        let _ = (a, b);
+        None
+    }
+}
+
+impl<L: ListerWatcher + ?Sized> ListerWatcher for Arc<L> {
+    type Object = L::Object;
+
+    fn meta<'a>(&self, object: &'a Self::Object) -> Meta<'a> {
+        (**self).meta(object)
+    }
+
+    fn labels(&self, object: &Self::Object, emit: &mut dyn FnMut(&str, &str)) {
+        (**self).labels(object, emit);
+    }
+
+    fn list(
+        &self,
+        stop: &Stop,
+        params: &ListParams,
+        sink: &mut dyn FnMut(Result<Self::Object, Undecodable>) -> ControlFlow<()>,
+    ) -> Result<ListEnd, SourceError> {
+        (**self).list(stop, params, sink)
+    }
+
+    fn watch(&self, stop: &Stop, params: &WatchParams) -> Result<Box<dyn WatchStream<Self::Object>>, SourceError> {
+        (**self).watch(stop, params)
+    }
+
+    fn compare(&self, a: &str, b: &str) -> Option<Ordering> {
+        (**self).compare(a, b)
+    }
+}
+
+/// Compares decimal versions of any length, as Kubernetes' are; `None` for anything that is not canonical decimal.
+pub fn compare_decimal(a: &str, b: &str) -> Option<Ordering> {
+    let canonical = |s: &str| !s.is_empty() && s.bytes().all(|c| c.is_ascii_digit()) && (s == "0" || !s.starts_with('0'));
+    (canonical(a) && canonical(b)).then(|| a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
+}

@@ -1,0 +1,167 @@
+//! The one way into user code.
+//!
+//! [`call`] asserts that the thread holds no counted lock, contains a panic and hands it to the caller as a value, and
+//! marks the thread as inside user code, so that doors which would wait for that very callback can refuse.
+//!
+//! Containment must not blind a test: every contained panic is put on record with the clock of the thread it happened
+//! on, and every test ends with [`assert_contained`].
+
+use super::{
+    Clock,
+    backend::thread_local,
+    lock::locks_held,
+    park::{current_census, with_manual_census},
+};
+use std::{
+    any::Any,
+    cell::{Cell, RefCell},
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+/// Which kind of user code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Site {
+    /// An event handler on its listener's thread.
+    Handler,
+    /// A reconciler on a worker's thread.
+    Reconcile,
+    /// An index function, in the writer's turn.
+    Index,
+    /// `Hash`, `Eq`, `Ord` or `Clone` of a key.
+    Key,
+    /// A transform.
+    Transform,
+    /// A `ListerWatcher` or one of its streams.
+    Source,
+    /// A sink that is not one of ours.
+    Sink,
+    /// A limiter, a metrics provider, an `observe` hook, an `on_stop` or `on_wake` callback.
+    Hook,
+    /// A value's `Drop`.
+    Drop,
+}
+
+/// A panic of user code, as a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{site:?} panicked: {message}")]
+pub struct Panicked {
+    /// Where.
+    pub site: Site,
+    /// The panic's message; "(no message)" for a payload that is not text.
+    pub message: String,
+}
+
+/// One contained panic on record.
+pub(crate) type Contained = Panicked;
+
+impl Panicked {
+    /// Records kept per clock and per foreign thread; more are contained but not remembered one by one.
+    pub(crate) const KEPT: usize = 256;
+}
+
+thread_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static SITE: Cell<Option<Site>> = const { Cell::new(None) };
+    /// Panics contained on threads that are not ours.
+    static HERE: RefCell<Vec<Contained>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The innermost user code that the calling thread is inside of, as far as this crate called it.
+pub(crate) fn inside() -> Option<Site> {
+    SITE.with(Cell::get)
+}
+
+/// Marks the thread; restores on drop, also while unwinding.
+struct Mark {
+    before: Option<Site>,
+    counted: bool,
+}
+
+impl Mark {
+    fn new(site: Site) -> Self {
+        let depth = DEPTH.with(|d| d.replace(d.get() + 1));
+        // Only the outermost mark counts, and only a manual clock keeps count.
+        let counted = depth == 0 && with_manual_census(|c| c.enter_user_code());
+        Self { before: SITE.with(|s| s.replace(Some(site))), counted }
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        SITE.with(|s| s.set(self.before));
+        DEPTH.with(|d| d.set(d.get() - 1));
+        if self.counted {
+            with_manual_census(|c| c.leave_user_code());
+        }
+    }
+}
+
+/// Calls user code: no counted lock may be held, a panic comes back as a value and is put on record.
+///
+/// # Errors
+/// [`Panicked`] when `f` panicked.
+pub(crate) fn call<R>(site: Site, f: impl FnOnce() -> R) -> Result<R, Panicked> {
+    debug_assert_eq!(locks_held(), 0, "entering user code ({site:?}) with a lock held");
+    let outcome = {
+        let _mark = Mark::new(site);
+        catch_unwind(AssertUnwindSafe(f))
+    };
+    outcome.map_err(|payload| {
+        let what = Panicked { site, message: message_of(payload) };
+        record(what.clone());
+        what
+    })
+}
+
+/// [`call`] for code whose answer does not matter; the panic is on record.
+pub(crate) fn contain(site: Site, f: impl FnOnce()) {
+    let _on_record = call(site, f);
+}
+
+fn record(what: Contained) {
+    match current_census() {
+        Some(census) => census.contained(what),
+        None => drop(HERE.try_with(|h| {
+            let mut h = h.borrow_mut();
+            if h.len() < Contained::KEPT {
+                h.push(what);
+            }
+        })),
+    }
+}
+
+/// The text of a panic's payload. Dropping a payload may panic again; that is contained as well.
+pub(crate) fn message_of(payload: Box<dyn Any + Send>) -> String {
+    let text = payload
+        .downcast_ref::<&'static str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "(no message)".to_owned());
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(again);
+    }
+    text
+}
+
+/// Declares which panics a test expected to be contained, on threads of `clock` and on the calling thread, since the
+/// last such call: each text of `expected` must occur in exactly one of them, and none may be left over.
+///
+/// # Panics
+/// When the record differs; the message shows both.
+pub fn assert_contained(clock: &Clock, expected: &[&str]) {
+    let mut found = clock.take_contained();
+    found.append(&mut HERE.with(|h| std::mem::take(&mut *h.borrow_mut())));
+    let mut rest = found.clone();
+    let mut missing = Vec::new();
+    for want in expected {
+        match rest.iter().position(|p| p.message.contains(want)) {
+            Some(i) => drop(rest.remove(i)),
+            None => missing.push(*want),
+        }
+    }
+    assert!(
+        missing.is_empty() && rest.is_empty(),
+        "contained panics differ from what the test declared: missing {missing:?}, undeclared {rest:?}"
+    );
+}

@@ -1,0 +1,333 @@
+//! [`Stop`], [`Wake`] and [`Gate`]: the signals that blocking code listens to.
+
+use super::{
+    Arc, Clock, Deadline, Lazy, Monitor, Mutex, Weak,
+    atomic::{AtomicBool, Ordering},
+    call_out::{self, Site},
+    park::Door,
+};
+use std::{collections::BTreeMap, fmt};
+
+/// For waits without a deadline, where the clock does not matter.
+static ANY_CLOCK: Lazy<Clock> = Lazy::new(Clock::real);
+
+/// A request to stop: given once, never taken back. Clones are handles to the same request.
+#[derive(Clone, Default)]
+pub struct Stop(Arc<StopInner>);
+
+#[derive(Default)]
+struct StopInner {
+    stopped: AtomicBool,
+    callbacks: Monitor<Callbacks>,
+    clock: Option<Clock>,
+    /// Keeps a child's entry in its parent.
+    _parent: Mutex<Option<StopGuard>>,
+}
+
+#[derive(Default)]
+struct Callbacks {
+    next: u64,
+    all: BTreeMap<u64, Box<dyn FnOnce() + Send>>,
+}
+
+impl Stop {
+    /// A request nobody has made yet. Deadlines of [`Stop::wait`] are on the machine's clock.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// As [`Stop::new`], with the deadlines of [`Stop::wait`] on `clock`.
+    pub fn with_clock(clock: &Clock) -> Self {
+        Self(Arc::new(StopInner { clock: Some(clock.clone()), ..StopInner::default() }))
+    }
+
+    /// Makes the request and runs the callbacks on this thread, each contained. The second call does nothing.
+    pub fn stop(&self) {
+        let callbacks = {
+            let mut c = self.0.callbacks.lock();
+            // Under the lock: `on_stop` sees either the flag or a list that is still to be run.
+            self.0.stopped.store(true, Ordering::Release);
+            std::mem::take(&mut c.all)
+        };
+        self.0.callbacks.notify_all();
+        for f in callbacks.into_values() {
+            call_out::contain(Site::Hook, f);
+        }
+    }
+
+    /// Whether the request has been made. *Blocks*: never; one load.
+    pub fn is_stopped(&self) -> bool {
+        self.0.stopped.load(Ordering::Acquire)
+    }
+
+    /// Waits for the request; false when the deadline passed first.
+    pub fn wait(&self, deadline: impl Into<Deadline>) -> bool {
+        let clock = self.0.clock.as_ref().unwrap_or(&ANY_CLOCK);
+        let at = deadline.into().on(clock);
+        self.0.callbacks.wait_while(self.0.callbacks.lock(), clock, at, |_| !self.is_stopped()).1
+    }
+
+    /// Runs `f` once when the request is made: at once, on this thread, if it already has been, else on the stopping
+    /// thread. Dropping the guard takes it back, unless it is just being run. A panic in `f` is contained.
+    pub fn on_stop(&self, f: impl FnOnce() + Send + 'static) -> StopGuard {
+        let mut c = self.0.callbacks.lock();
+        if self.is_stopped() {
+            drop(c);
+            call_out::contain(Site::Hook, f);
+            return StopGuard(None);
+        }
+        c.next += 1;
+        let id = c.next;
+        c.all.insert(id, Box::new(f));
+        StopGuard(Some((Arc::downgrade(&self.0), id)))
+    }
+
+    /// A request of its own that is also made when this one is.
+    pub fn child(&self) -> Self {
+        let child = Self(Arc::new(StopInner { clock: self.0.clock.clone(), ..StopInner::default() }));
+        let weak = Arc::downgrade(&child.0);
+        let guard = self.on_stop(move || {
+            if let Some(inner) = weak.upgrade() {
+                Self(inner).stop();
+            }
+        });
+        *child.0._parent.lock() = Some(guard);
+        child
+    }
+}
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stop").field(&self.is_stopped()).finish()
+    }
+}
+
+/// Takes an [`Stop::on_stop`] callback back when dropped.
+#[must_use = "dropping the guard takes the callback back"]
+pub struct StopGuard(Option<(Weak<StopInner>, u64)>);
+
+impl Drop for StopGuard {
+    fn drop(&mut self) {
+        if let Some((stop, id)) = self.0.take()
+            && let Some(inner) = stop.upgrade()
+        {
+            let callback = inner.callbacks.lock().all.remove(&id);
+            // What the callback captured is dropped after the lock.
+            drop(callback);
+        }
+    }
+}
+
+impl fmt::Debug for StopGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StopGuard").finish_non_exhaustive()
+    }
+}
+
+/// Why [`Wake::wait`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// The reflector stops: return soon.
+    Stopped,
+    /// The engine has something else to do: answer [`crate::source::Next::Woken`].
+    Nudged,
+    /// The deadline passed.
+    Deadline,
+}
+
+/// What a blocking call of a source listens to, besides its own news.
+///
+/// A source waits only through this (or through a [`Gate`]), so that stop reaches it and a manual clock sees it: it
+/// calls [`Wake::wait_until`] with a look at its own news, and whoever brings news calls [`Wake::poke`].
+#[derive(Clone)]
+pub struct Wake(Arc<WakeInner>);
+
+struct WakeInner {
+    stop: Stop,
+    clock: Clock,
+    state: Monitor<WakeState>,
+    guard: Mutex<Option<StopGuard>>,
+}
+
+#[derive(Default)]
+struct WakeState {
+    nudged: bool,
+    pokes: u64,
+    next: u64,
+    callbacks: BTreeMap<u64, Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl Wake {
+    /// A wake that hears of `stop`, with deadlines on `clock`.
+    pub fn new(stop: &Stop, clock: &Clock) -> Self {
+        let wake = Self(Arc::new(WakeInner {
+            stop: stop.clone(),
+            clock: clock.clone(),
+            state: Monitor::default(),
+            guard: Mutex::new(None),
+        }));
+        let weak = Arc::downgrade(&wake.0);
+        let guard = stop.on_stop(move || {
+            if let Some(inner) = weak.upgrade() {
+                Self(inner).ring(false);
+            }
+        });
+        *wake.0.guard.lock() = Some(guard);
+        wake
+    }
+
+    /// The clock of deadlines.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// Whether the reflector stops. *Blocks*: never.
+    pub fn is_stopped(&self) -> bool {
+        self.0.stop.is_stopped()
+    }
+
+    /// Interrupts the wait, now or when it next begins, with [`Woken::Nudged`]; several merge. *Blocks*: never.
+    pub fn nudge(&self) {
+        self.ring(true);
+    }
+
+    /// Makes a [`Wake::wait_until`] look at its own news again. *Blocks*: never.
+    pub fn poke(&self) {
+        self.0.state.lock().pokes += 1;
+        self.0.state.notify_all();
+    }
+
+    fn ring(&self, nudge: bool) {
+        let callbacks: Vec<_> = {
+            let mut s = self.0.state.lock();
+            s.nudged |= nudge;
+            s.pokes += 1;
+            s.callbacks.values().cloned().collect()
+        };
+        self.0.state.notify_all();
+        for f in callbacks {
+            call_out::contain(Site::Hook, || f());
+        }
+    }
+
+    /// Takes a pending stop or nudge, for sources that block in a way of their own and were told by
+    /// [`Wake::on_wake`]. *Blocks*: never.
+    pub fn take(&self) -> Option<Woken> {
+        if self.is_stopped() {
+            return Some(Woken::Stopped);
+        }
+        std::mem::take(&mut self.0.state.lock().nudged).then_some(Woken::Nudged)
+    }
+
+    /// Waits for stop, a nudge or the deadline.
+    pub fn wait(&self, deadline: impl Into<Deadline>) -> Woken {
+        self.wait_until(deadline, || false).unwrap_or(Woken::Nudged)
+    }
+
+    /// Waits until `ready` says yes (`None`), or for stop, a nudge or the deadline. `ready` is asked first and after
+    /// every poke, without a lock held; stop goes before it, a nudge after it.
+    pub fn wait_until(&self, deadline: impl Into<Deadline>, mut ready: impl FnMut() -> bool) -> Option<Woken> {
+        let at = deadline.into().on(&self.0.clock);
+        let _door = Door::enter(&self.0.clock);
+        let mut passed = false;
+        loop {
+            let seen = self.0.state.lock().pokes;
+            if self.is_stopped() {
+                return Some(Woken::Stopped);
+            }
+            if ready() {
+                return None;
+            }
+            let mut s = self.0.state.lock();
+            if std::mem::take(&mut s.nudged) {
+                return Some(Woken::Nudged);
+            }
+            if passed {
+                return Some(Woken::Deadline);
+            }
+            let (s, reached) = self.0.state.wait_while(s, &self.0.clock, at, |s| s.pokes == seen && !s.nudged);
+            drop(s);
+            passed = !reached;
+        }
+    }
+
+    /// Calls `f`, contained, whenever stop or a nudge arrives, on the thread that brings it; at once when stop already
+    /// has. For sources that block in a way of their own. Dropping the guard takes it back.
+    pub fn on_wake(&self, f: impl Fn() + Send + Sync + 'static) -> WakeGuard {
+        let f: Arc<dyn Fn() + Send + Sync> = Arc::new(f);
+        let id = {
+            let mut s = self.0.state.lock();
+            s.next += 1;
+            let id = s.next;
+            s.callbacks.insert(id, f.clone());
+            id
+        };
+        if self.is_stopped() {
+            call_out::contain(Site::Hook, || f());
+        }
+        WakeGuard(Arc::downgrade(&self.0), id)
+    }
+}
+
+impl fmt::Debug for Wake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wake").field("stopped", &self.is_stopped()).finish_non_exhaustive()
+    }
+}
+
+/// Takes an [`Wake::on_wake`] callback back when dropped.
+#[must_use = "dropping the guard takes the callback back"]
+pub struct WakeGuard(Weak<WakeInner>, u64);
+
+impl Drop for WakeGuard {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.upgrade() {
+            let callback = inner.state.lock().callbacks.remove(&self.1);
+            drop(callback);
+        }
+    }
+}
+
+impl fmt::Debug for WakeGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WakeGuard").finish_non_exhaustive()
+    }
+}
+
+/// How handlers and sources of tests block so that a manual clock sees it. Clones are handles to the same gate.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<GateInner>);
+
+#[derive(Default)]
+struct GateInner {
+    open: Monitor<bool>,
+}
+
+impl fmt::Debug for GateInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "open: {}", *self.open.lock())
+    }
+}
+
+impl Gate {
+    /// A closed gate.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets everybody through, now and later. *Blocks*: never.
+    pub fn open(&self) {
+        *self.0.open.lock() = true;
+        self.0.open.notify_all();
+    }
+
+    /// Closes it again for those who come later. *Blocks*: never.
+    pub fn close(&self) {
+        *self.0.open.lock() = false;
+    }
+
+    /// Waits until the gate is open.
+    pub fn wait(&self) {
+        drop(self.0.open.wait_while(self.0.open.lock(), &ANY_CLOCK, None, |open| !*open));
+    }
+}

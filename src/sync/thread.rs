@@ -1,0 +1,85 @@
+//! Threads: named, counted, joined.
+
+use super::{Arc, Clock, Monitor, Mutex, backend::os, call_out, park};
+use std::{
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+/// Linux cuts the names of threads here.
+const NAME_LIMIT: usize = 15;
+
+/// A thread of the crate. Whoever starts one joins it.
+pub(crate) struct JoinHandle<T> {
+    packet: Arc<Packet<T>>,
+    os: std::thread::JoinHandle<()>,
+    clock: Clock,
+}
+
+struct Packet<T> {
+    done: Monitor<bool>,
+    result: Mutex<Option<Result<T, String>>>,
+}
+
+/// Starts a thread under `clock`. `name` has at most 15 bytes.
+///
+/// # Errors
+/// What the operating system says.
+pub(crate) fn spawn<T: Send + 'static>(
+    clock: &Clock,
+    name: &str,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    assert!(name.len() <= NAME_LIMIT, "the operating system would cut the thread name {name:?}");
+    let packet = Arc::new(Packet { done: Monitor::new(false), result: Mutex::new(None) });
+    let census = clock.census().clone();
+    let id = census.born(name);
+    let inner = packet.clone();
+    let body = move || {
+        let home = census.clone();
+        park::settle_in(census, id);
+        let result = catch_unwind(AssertUnwindSafe(f)).map_err(call_out::message_of);
+        *inner.result.lock() = Some(result);
+        *inner.done.lock() = true;
+        inner.done.notify_all();
+        // After this the thread only returns to the operating system.
+        drop(inner);
+        home.gone(id);
+    };
+    match os::spawn(name, body) {
+        Ok(os) => Ok(JoinHandle { packet, os, clock: clock.clone() }),
+        Err(e) => {
+            clock.census().gone(id);
+            Err(e)
+        }
+    }
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits for the end of the thread. *Blocks*: until it ends; a manual clock sees the wait.
+    ///
+    /// # Errors
+    /// The message, when the thread ended in a panic.
+    pub(crate) fn join(self) -> Result<T, String> {
+        drop(self.packet.done.wait_while(self.packet.done.lock(), &self.clock, None, |done| !*done));
+        // Nothing of ours runs there any more; this waits for the operating system only.
+        let os = self.os.join();
+        let result = self.packet.result.lock().take();
+        result.unwrap_or_else(|| Err(os.err().map_or_else(|| "the thread left no result".to_owned(), call_out::message_of)))
+    }
+
+    /// True once the thread has nothing left to do. *Blocks*: never.
+    pub(crate) fn is_finished(&self) -> bool {
+        *self.packet.done.lock()
+    }
+
+    /// True when called on this very thread, where joining would never end.
+    pub(crate) fn is_current(&self) -> bool {
+        self.os.thread().id() == std::thread::current().id()
+    }
+}
+
+/// Whether the calling thread is unwinding.
+pub(super) fn panicking() -> bool {
+    std::thread::panicking()
+}
