@@ -10,4 +10,5 @@ pub mod flow;
 pub mod sync;
 
 // The river.
+mod ring;
 pub mod source;

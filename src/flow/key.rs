@@ -1,6 +1,7 @@
 //! [`ObjectKey`] and the forms it is looked up by.
 
-use crate::sync::{Arc, Lazy};
+use super::object::KeyText;
+use crate::sync::Lazy;
 use std::{
     cmp::Ordering,
     fmt,
@@ -13,17 +14,10 @@ static SEED: Lazy<hashbrown::DefaultHashBuilder> = Lazy::new(hashbrown::DefaultH
 
 /// The name of an object: `namespace/name`, or `name` for objects without a namespace.
 ///
-/// The text is shared between clones and carries a 64-bit hash that is computed once. Cloning is one count. Ordered by
-/// namespace, then name. client-go: `ObjectName`, `MetaNamespaceKeyFunc`.
+/// One shared allocation: the text, where it splits, and a 64-bit hash that is computed once. Cloning is one count.
+/// Ordered by namespace, then name. client-go: `ObjectName`, `MetaNamespaceKeyFunc`.
 #[derive(Clone)]
-pub struct ObjectKey(Arc<Inner>);
-
-struct Inner {
-    hash: u64,
-    /// Length of the namespace; the text has a slash after it when it is not zero.
-    split: u16,
-    text: Box<str>,
-}
+pub struct ObjectKey(KeyText);
 
 /// Why a key was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,37 +54,37 @@ impl ObjectKey {
         if namespace.contains('/') || name.contains('/') {
             return Err(KeyError::Slash(key.to_string()));
         }
-        Ok(Self(Arc::new(Inner { hash: key.hash64(), split: namespace.len() as u16, text: key.to_string().into() })))
+        Ok(Self(KeyText::new(namespace, name, key.hash64())))
     }
 
     /// The namespace, empty when there is none.
     pub fn namespace(&self) -> &str {
-        &self.0.text[..usize::from(self.0.split)]
+        &self.as_str()[..self.0.split()]
     }
 
     /// The name.
     pub fn name(&self) -> &str {
-        match self.0.split {
-            0 => &self.0.text,
-            n => &self.0.text[usize::from(n) + 1..],
+        match self.0.split() {
+            0 => self.as_str(),
+            n => &self.as_str()[n + 1..],
         }
     }
 
     /// `namespace/name`, or `name`.
     pub fn as_str(&self) -> &str {
-        &self.0.text
+        self.0.as_str()
     }
 
     /// The hash, equal to [`KeyRef::hash64`] of the same key. Differs from process to process.
     pub(crate) fn hash64(&self) -> u64 {
-        self.0.hash
+        self.0.hash()
     }
 }
 
 impl PartialEq for ObjectKey {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-            || (self.0.hash == other.0.hash && self.0.split == other.0.split && self.0.text == other.0.text)
+        // Neither part contains a slash, so equal texts split at the same place.
+        self.0.ptr_eq(&other.0) || (self.hash64() == other.hash64() && self.as_str() == other.as_str())
     }
 }
 
@@ -98,7 +92,7 @@ impl Eq for ObjectKey {}
 
 impl Hash for ObjectKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.0.hash);
+        state.write_u64(self.hash64());
     }
 }
 
@@ -180,7 +174,7 @@ impl AsKey for ObjectKey {
     }
 
     fn key_hash(&self) -> u64 {
-        self.0.hash
+        self.0.hash()
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`Object`]: a thin, shared, immutable handle to one allocation. An `unsafe` room.
+//! [`Object`] and the text of its key: thin, shared, immutable handles to one allocation each. An `unsafe` room.
 //!
 //! # Layout
 //! `Stored<T>` is `Header` followed by the value, `repr(C)`, so a pointer to one is a pointer to its header, and code
@@ -22,7 +22,15 @@ use crate::sync::{
     atomic::{AtomicU32, Ordering, fence},
     call_out::{self, Site},
 };
-use std::{any::TypeId, fmt, marker::PhantomData, mem::ManuallyDrop, ops::Deref, ptr::NonNull};
+use std::{
+    alloc::{self, Layout},
+    any::TypeId,
+    fmt,
+    marker::PhantomData,
+    mem::ManuallyDrop,
+    ops::Deref,
+    ptr::NonNull,
+};
 
 /// What a source knows of an object besides its value. Read once, when the [`Object`] is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -248,11 +256,7 @@ impl<T> Deref for Object<T> {
 
 impl<T> Clone for Object<T> {
     fn clone(&self) -> Self {
-        let before = Self::header(self).count.fetch_add(1, Ordering::Relaxed);
-        if before > u32::MAX / 2 {
-            // As `Arc`: two thousand million leaked handles would wrap the count and free a live object.
-            std::process::abort();
-        }
+        count_up(&Self::header(self).count);
         Self(self.0, PhantomData)
     }
 }
@@ -283,6 +287,106 @@ impl<T> AsKey for Object<T> {
 impl<T> fmt::Debug for Object<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", Self::key(self), Self::version(self))
+    }
+}
+
+/// The text of a key, with its hash and where it splits, behind one thin pointer.
+pub(super) struct KeyText(NonNull<KeyHead>);
+
+/// Followed by `len` bytes of UTF-8 in the same allocation.
+#[repr(C)]
+struct KeyHead {
+    count: AtomicU32,
+    split: u16,
+    len: u16,
+    hash: u64,
+}
+
+// SAFETY: the text is immutable, the count atomic.
+unsafe impl Send for KeyText {}
+// SAFETY: as above.
+unsafe impl Sync for KeyText {}
+
+impl KeyText {
+    /// The text `namespace/name`, or `name` alone when the namespace is empty. The caller has seen that it has at most
+    /// 65,535 bytes.
+    pub(super) fn new(namespace: &str, name: &str, hash: u64) -> Self {
+        let parts = if namespace.is_empty() { ["", "", name] } else { [namespace, "/", name] };
+        let len = parts.iter().map(|p| p.len()).sum();
+        let layout = Self::layout(len);
+        let head = KeyHead { count: AtomicU32::new(1), split: namespace.len() as u16, len: len as u16, hash };
+        assert!(usize::from(head.len) == len, "the key is too long");
+        // SAFETY: the layout is not empty. The head fits and is aligned, by the layout; the parts fit behind it, since
+        // their lengths add up to the `len` of the layout; fresh memory overlaps nothing.
+        unsafe {
+            let Some(raw) = NonNull::new(alloc::alloc(layout)) else { alloc::handle_alloc_error(layout) };
+            raw.cast::<KeyHead>().write(head);
+            let mut to = raw.add(size_of::<KeyHead>());
+            for part in parts {
+                to.copy_from_nonoverlapping(NonNull::from(part).cast::<u8>(), part.len());
+                to = to.add(part.len());
+            }
+            Self(raw.cast())
+        }
+    }
+
+    fn layout(len: usize) -> Layout {
+        // At most 64 KiB and a few bytes, so it cannot overflow.
+        Layout::from_size_align(size_of::<KeyHead>() + len, align_of::<KeyHead>()).expect("a key is small")
+    }
+
+    fn head(&self) -> &KeyHead {
+        // SAFETY: a handle keeps its allocation alive, and it begins with its head.
+        unsafe { self.0.as_ref() }
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        self.head().hash
+    }
+
+    /// Length of the namespace.
+    pub(super) fn split(&self) -> usize {
+        usize::from(self.head().split)
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        let len = usize::from(self.head().len);
+        // SAFETY: `new` wrote `len` bytes behind the head, taken whole from `str`s; they live as long as this handle.
+        // The pointer is that of the whole allocation, not of a reference to its head.
+        unsafe {
+            let bytes = std::slice::from_raw_parts(self.0.cast::<u8>().add(size_of::<KeyHead>()).as_ptr(), len);
+            std::str::from_utf8_unchecked(bytes)
+        }
+    }
+
+    pub(super) fn ptr_eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Clone for KeyText {
+    fn clone(&self) -> Self {
+        count_up(&self.head().count);
+        Self(self.0)
+    }
+}
+
+impl Drop for KeyText {
+    fn drop(&mut self) {
+        let head = self.head();
+        if head.count.fetch_sub(1, Ordering::Release) == 1 {
+            fence(Ordering::Acquire);
+            let layout = Self::layout(usize::from(head.len));
+            // SAFETY: the last handle is gone; the memory was allocated with this very layout; the head needs no drop.
+            unsafe { alloc::dealloc(self.0.cast::<u8>().as_ptr(), layout) };
+        }
+    }
+}
+
+/// As `Arc`: two thousand million leaked handles would wrap the count and free something live, so that aborts.
+fn count_up(count: &AtomicU32) {
+    if count.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
+        std::process::abort();
     }
 }
 
