@@ -10,5 +10,7 @@ pub mod flow;
 pub mod sync;
 
 // The river.
+pub mod queue;
 mod ring;
 pub mod source;
+pub mod store;

@@ -46,6 +46,7 @@ pub struct Meta<'a> {
 }
 
 /// The type of objects whose type is not known here.
+#[derive(Debug)]
 pub struct Opaque(());
 
 /// A shared, immutable object: its value, its key, and the version and uid its source gave it.

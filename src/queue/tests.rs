@@ -1,0 +1,1 @@
+//! The queue, promise by promise.

@@ -1,0 +1,238 @@
+//! The typed shells: [`Snapshot`] and [`StoreReader`].
+
+use super::{
+    AnyReader, AnySnapshot, Index, IndexError, IndexRef, Lister,
+    index::{IndexVersion, Posting, named},
+};
+use crate::flow::{AsKey, KeyRef, KnownObjects, Object, ObjectKey};
+use std::{borrow::Borrow, fmt, hash::Hash, marker::PhantomData};
+
+pub(super) fn index_of<V: 'static>(snapshot: &AnySnapshot, name: &str) -> Result<Index<V>, IndexError> {
+    Index::of(&named(name, &snapshot.0.indices)?.definition)
+}
+
+/// All objects, all indices and the version of one instant. Never changes.
+///
+/// Taking one and cloning one is O(1). While it is held it keeps the objects it contains. Look-ups by a borrowed key
+/// allocate nothing. *Blocks*: never, none of its methods.
+///
+/// client-go has no such thing: each call on its store sees an instant of its own.
+pub struct Snapshot<T> {
+    any: AnySnapshot,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T: 'static> Snapshot<T> {
+    pub(super) fn of(any: AnySnapshot) -> Self {
+        Self { any, of: PhantomData }
+    }
+
+    /// The object's value. client-go: `GetByKey`.
+    pub fn get(&self, key: &impl AsKey) -> Option<&T> {
+        self.object(key).map(|o| &**o)
+    }
+
+    /// The object with its metadata; clone it to keep it.
+    pub fn object(&self, key: &impl AsKey) -> Option<&Object<T>> {
+        self.any.get(key.as_key()).map(Object::typed_ref)
+    }
+
+    /// Every value, ordered by key (namespace, then name).
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.objects().map(|o| &**o)
+    }
+
+    /// Every object with its metadata, ordered by key. client-go: `List`, in no order.
+    pub fn objects(&self) -> impl Iterator<Item = &Object<T>> {
+        self.any.0.items.values().map(|item| item.0.typed_ref())
+    }
+
+    /// Every key, in order. client-go: `ListKeys`.
+    pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.any.0.items.keys()
+    }
+
+    /// The objects of one namespace, ordered by name; those without a namespace for an empty one.
+    pub(super) fn namespace(&self, namespace: &str) -> impl Iterator<Item = &Object<T>> {
+        self.any.namespace(namespace).map(Object::typed_ref)
+    }
+
+    /// The objects for which the index emitted `value`, ordered by key; none when no object has the value.
+    ///
+    /// Calls `Hash` and `Eq` of the value on this thread; a panic in them is the caller's. client-go: `ByIndex`.
+    ///
+    /// # Errors
+    /// [`IndexError`] when the store has no such index, or one of other values.
+    pub fn by_index<I, Q>(&self, index: &I, value: &Q) -> Result<impl Iterator<Item = &Object<T>>, IndexError>
+    where
+        I: IndexRef + ?Sized,
+        I::Value: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let items = &self.any.0.items;
+        Ok(self.index_keys(index, value)?.filter_map(|key| items.get(key)).map(|item| item.0.typed_ref()))
+    }
+
+    /// The keys of the objects for which the index emitted `value`, in order. client-go: `IndexKeys`.
+    ///
+    /// # Errors
+    /// As [`Snapshot::by_index`].
+    pub fn index_keys<I, Q>(&self, index: &I, value: &Q) -> Result<impl Iterator<Item = &ObjectKey>, IndexError>
+    where
+        I: IndexRef + ?Sized,
+        I::Value: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let posting: Option<&Posting> = self.find(index)?.find::<I::Value, Q>(value);
+        Ok(posting.into_iter().flat_map(|p| p.keys.iter()))
+    }
+
+    /// Every value that the index emitted for at least one object, sorted. client-go: `ListIndexFuncValues`, unsorted.
+    ///
+    /// Calls `Ord` of the values on this thread; a panic in it is the caller's.
+    ///
+    /// # Errors
+    /// As [`Snapshot::by_index`].
+    pub fn index_values<I>(&self, index: &I) -> Result<Vec<&I::Value>, IndexError>
+    where
+        I: IndexRef + ?Sized,
+        I::Value: Ord,
+    {
+        let mut values: Vec<_> = self.find(index)?.values::<I::Value>().collect();
+        values.sort_unstable();
+        Ok(values)
+    }
+
+    fn find<I: IndexRef + ?Sized>(&self, index: &I) -> Result<&IndexVersion, IndexError> {
+        index.find(&self.any.0.indices)
+    }
+
+    /// How many objects.
+    pub fn len(&self) -> usize {
+        self.any.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The version that the source had reached, opaque; empty before its first state. client-go:
+    /// `LastStoreSyncResourceVersion`.
+    pub fn version(&self) -> &str {
+        self.any.version()
+    }
+
+    /// The store's own count of publications, 0 before the first. Grows with each; only of use between snapshots of
+    /// one store.
+    pub fn seq(&self) -> u64 {
+        self.any.seq()
+    }
+}
+
+impl<T> Clone for Snapshot<T> {
+    fn clone(&self) -> Self {
+        Self { any: self.any.clone(), of: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for Snapshot<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.any.fmt(f)
+    }
+}
+
+/// Reads the store. Clones are handles to the same store; they outlive the informer and then show its last state.
+///
+/// Each method sees the store at one instant of its own; for several reads of one instant take a
+/// [`StoreReader::snapshot`]. What it returns is owned. *Blocks*: never, none of its methods.
+///
+/// client-go: the reading half of `Indexer`.
+pub struct StoreReader<T> {
+    any: AnyReader,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T: 'static> StoreReader<T> {
+    pub(super) fn of(any: AnyReader) -> Self {
+        Self { any, of: PhantomData }
+    }
+
+    /// The store as it is now.
+    pub fn snapshot(&self) -> Snapshot<T> {
+        self.any.snapshot().typed()
+    }
+
+    /// The object. client-go: `GetByKey`.
+    pub fn get(&self, key: &impl AsKey) -> Option<Object<T>> {
+        self.any.get(key.as_key()).map(Object::typed)
+    }
+
+    /// Calls `f` with the object's value, without touching the object's count.
+    pub fn with<R>(&self, key: &impl AsKey, f: impl FnOnce(&T) -> R) -> Option<R> {
+        self.snapshot().get(key).map(f)
+    }
+
+    /// The objects for which the index emitted `value`, ordered by key. client-go: `ByIndex`.
+    ///
+    /// # Errors
+    /// As [`Snapshot::by_index`].
+    pub fn by_index<I, Q>(&self, index: &I, value: &Q) -> Result<Vec<Object<T>>, IndexError>
+    where
+        I: IndexRef + ?Sized,
+        I::Value: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        Ok(self.snapshot().by_index(index, value)?.cloned().collect())
+    }
+
+    /// The typed handle of the index with this name.
+    ///
+    /// # Errors
+    /// [`IndexError`] when there is none, or one of other values.
+    pub fn index<V: 'static>(&self, name: &str) -> Result<Index<V>, IndexError> {
+        self.any.index(name)
+    }
+
+    /// How many objects there are now.
+    pub fn len(&self) -> usize {
+        self.any.snapshot().len()
+    }
+
+    /// Whether there are none now.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The version that the source had reached with what is stored now, opaque.
+    pub fn version(&self) -> String {
+        self.any.snapshot().version().to_owned()
+    }
+
+    /// The lister over this store.
+    pub fn lister(&self) -> Lister<T> {
+        Lister::of(self.clone())
+    }
+}
+
+impl<T: Send + Sync + 'static> KnownObjects<T> for StoreReader<T> {
+    fn get(&self, key: KeyRef<'_>) -> Option<Object<T>> {
+        Self::get(self, &key)
+    }
+
+    fn for_each_key(&self, f: &mut dyn FnMut(&ObjectKey)) {
+        self.any.for_each_key(f);
+    }
+}
+
+impl<T> Clone for StoreReader<T> {
+    fn clone(&self) -> Self {
+        Self { any: self.any.clone(), of: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for StoreReader<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "reader of {:?}", self.any.snapshot())
+    }
+}
