@@ -10,7 +10,8 @@ pub mod flow;
 pub mod sync;
 
 // The river.
-pub mod queue;
-mod ring;
 pub mod source;
+pub mod queue;
 pub mod store;
+mod ring;
+pub mod processor;
