@@ -9,8 +9,9 @@
 use super::{
     Clock,
     backend::thread_local,
+    census::Seat,
     lock::locks_held,
-    park::{current_census, with_manual_census},
+    park::{current_census, current_seat},
 };
 use std::{
     any::Any,
@@ -52,19 +53,35 @@ pub struct Panicked {
     pub message: String,
 }
 
-/// One contained panic on record.
-pub(crate) type Contained = Panicked;
+/// Contained panics that nobody has declared yet.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    panics: Vec<Panicked>,
+    /// Contained after the record was full.
+    more: u64,
+}
 
-impl Panicked {
-    /// Records kept per clock and per foreign thread; more are contained but not remembered one by one.
-    pub(crate) const KEPT: usize = 256;
+impl Record {
+    const KEPT: usize = 256;
+
+    fn add(&mut self, what: Panicked) {
+        if self.panics.len() < Self::KEPT {
+            self.panics.push(what);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.panics.is_empty()
+    }
 }
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     static SITE: Cell<Option<Site>> = const { Cell::new(None) };
-    /// Panics contained on threads that are not ours.
-    static HERE: RefCell<Vec<Contained>> = const { RefCell::new(Vec::new()) };
+    /// Panics contained while no census knew the thread.
+    static HERE: RefCell<Record> = RefCell::default();
 }
 
 /// The innermost user code that the calling thread is inside of, as far as this crate called it.
@@ -75,15 +92,18 @@ pub(crate) fn inside() -> Option<Site> {
 /// Marks the thread; restores on drop, also while unwinding.
 struct Mark {
     before: Option<Site>,
-    counted: bool,
+    /// Where a manual clock was told. Only the outermost mark is.
+    told: Option<Seat>,
 }
 
 impl Mark {
     fn new(site: Site) -> Self {
         let depth = DEPTH.with(|d| d.replace(d.get() + 1));
-        // Only the outermost mark counts, and only a manual clock keeps count.
-        let counted = depth == 0 && with_manual_census(|c| c.enter_user_code());
-        Self { before: SITE.with(|s| s.replace(Some(site))), counted }
+        let told = if depth == 0 { current_seat() } else { None };
+        if let Some(seat) = &told {
+            seat.inside(Some(site));
+        }
+        Self { before: SITE.with(|s| s.replace(Some(site))), told }
     }
 }
 
@@ -91,8 +111,8 @@ impl Drop for Mark {
     fn drop(&mut self) {
         SITE.with(|s| s.set(self.before));
         DEPTH.with(|d| d.set(d.get() - 1));
-        if self.counted {
-            with_manual_census(|c| c.leave_user_code());
+        if let Some(seat) = &self.told {
+            seat.inside(None);
         }
     }
 }
@@ -128,16 +148,21 @@ pub(crate) fn guard<R>(f: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(message_of)
 }
 
-fn record(what: Contained) {
+fn record(what: Panicked) {
     match current_census() {
-        Some(census) => census.contained(what),
-        None => drop(HERE.try_with(|h| {
-            let mut h = h.borrow_mut();
-            if h.len() < Contained::KEPT {
-                h.push(what);
-            }
-        })),
+        Some(census) => census.contained(|r| r.add(what)),
+        // A thread whose thread-locals are gone has nobody left to ask it.
+        None => drop(HERE.try_with(|h| h.borrow_mut().add(what))),
     }
+}
+
+/// Takes what is on record for `clock` and for the calling thread.
+pub(super) fn take_record(clock: &Clock) -> Record {
+    let mut all = clock.take_contained();
+    let here = HERE.with(|h| std::mem::take(&mut *h.borrow_mut()));
+    all.panics.extend(here.panics);
+    all.more += here.more;
+    all
 }
 
 /// The text of a panic's payload. Dropping a payload may panic again; that is contained as well.
@@ -154,23 +179,22 @@ pub(crate) fn message_of(payload: Box<dyn Any + Send>) -> String {
 }
 
 /// Declares which panics a test expected to be contained, on threads of `clock` and on the calling thread, since the
-/// last such call: each text of `expected` must occur in exactly one of them, and none may be left over.
+/// last such call: each text of `expected` must occur in exactly one of them, and none may be left over. Texts are
+/// matched in the order given, so a text that another one contains comes after it.
 ///
 /// # Panics
 /// When the record differs; the message shows both.
 pub fn assert_contained(clock: &Clock, expected: &[&str]) {
-    let mut found = clock.take_contained();
-    found.append(&mut HERE.with(|h| std::mem::take(&mut *h.borrow_mut())));
-    let mut rest = found.clone();
+    let Record { panics: mut undeclared, more } = take_record(clock);
     let mut missing = Vec::new();
     for want in expected {
-        match rest.iter().position(|p| p.message.contains(want)) {
-            Some(i) => drop(rest.remove(i)),
+        match undeclared.iter().position(|p| p.message.contains(want)) {
+            Some(i) => drop(undeclared.remove(i)),
             None => missing.push(*want),
         }
     }
     assert!(
-        missing.is_empty() && rest.is_empty(),
-        "contained panics differ from what the test declared: missing {missing:?}, undeclared {rest:?}"
+        missing.is_empty() && undeclared.is_empty() && more == 0,
+        "contained panics differ from what the test declared: missing {missing:?}, undeclared {undeclared:?} and {more} more"
     );
 }

@@ -15,6 +15,7 @@ use self::std as backend;
 pub(crate) use backend::{Arc, Lazy, Once, Weak, atomic, thread_local};
 
 pub mod call_out;
+mod census;
 mod clock;
 mod lock;
 mod park;
@@ -22,9 +23,13 @@ mod stop;
 mod thread;
 mod wait;
 
-pub use clock::{Clock, Instant, ManualClock, NotSettled};
+pub use census::NotSettled;
+pub use clock::{Clock, Instant, ManualClock};
 pub(crate) use lock::{Mutex, MutexGuard, Turn};
-pub(crate) use park::{Monitor, Parked, Unparker, park, unparker};
+pub(crate) use park::{Door, Monitor, Parked, Unparker, park, unparker};
 pub use stop::{Gate, Stop, StopGuard, Wake, WakeGuard, Woken};
 pub(crate) use thread::{JoinHandle, spawn};
 pub use wait::{Deadline, Synced, WaitError, wait_all_synced};
+
+#[cfg(test)]
+mod tests;

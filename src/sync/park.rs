@@ -3,20 +3,16 @@
 //! Each thread has one cell with one token, as in `std::thread::park`: an unpark that comes early is remembered, two
 //! merge. Every waiter looks at its condition again after each return, so a stray token costs one look.
 //!
-//! The *unparker* moves the sleeper from idle to busy in the census of its clock, before it can go idle itself. So
-//! "nobody busy" means that no wake is in flight, and that is what [`super::ManualClock`] rests on.
+//! The *unparker* turns the sleeper into a running member of its clock's census, before it can park itself. So "nobody
+//! runs" means that no wake is in flight, and that is what [`super::ManualClock`] rests on.
 
 use super::{
     Arc, Clock, Instant, Mutex, MutexGuard,
-    backend::{RawCondvar, RawMutex, thread_local},
+    backend::{RawCondvar, RawMutex, os, thread_local},
     call_out,
-    clock::Census,
+    census::{Census, Seat},
 };
-use std::{
-    cell::{OnceCell, RefCell},
-    collections::VecDeque,
-    marker::PhantomData,
-};
+use std::{cell::RefCell, collections::VecDeque, marker::PhantomData};
 
 thread_local! {
     static CURRENT: Current = Current::default();
@@ -26,10 +22,10 @@ thread_local! {
 #[derive(Default)]
 struct Current {
     cell: Arc<ThreadCell>,
-    /// Set once on threads that this crate started.
-    home: OnceCell<(Arc<Census>, u64)>,
-    /// On other threads: the blocking door they are inside of.
-    door: RefCell<Option<(Arc<Census>, u32)>>,
+    /// On threads that this crate started, until their work is done.
+    home: RefCell<Option<Seat>>,
+    /// On threads that no manual clock counts at home: the blocking door they are inside of, and how deep.
+    door: RefCell<Option<(Seat, u32)>>,
 }
 
 #[derive(Default)]
@@ -41,19 +37,16 @@ struct ThreadCell {
 #[derive(Default)]
 struct CellState {
     token: bool,
-    parked: Option<Sleeper>,
+    parked: bool,
+    /// While parked: whom to tell when the thread is woken.
+    seat: Option<Seat>,
 }
 
-/// Whom to tell when the thread is woken.
-struct Sleeper {
-    census: Option<Arc<Census>>,
-    in_user_code: bool,
-}
-
-impl Sleeper {
-    fn wake(self) {
-        if let Some(census) = self.census {
-            census.busy(self.in_user_code);
+impl CellState {
+    fn wake(&mut self) {
+        self.parked = false;
+        if let Some(seat) = self.seat.take() {
+            seat.wakes();
         }
     }
 }
@@ -74,12 +67,10 @@ pub(crate) struct Unparker(Arc<ThreadCell>);
 impl Unparker {
     pub(crate) fn unpark(&self) {
         let mut state = self.0.state.lock();
-        if !state.token {
-            state.token = true;
-            if let Some(sleeper) = state.parked.take() {
-                sleeper.wake();
-                self.0.wake.notify_one();
-            }
+        state.token = true;
+        if state.parked {
+            state.wake();
+            self.0.wake.notify_one();
         }
     }
 }
@@ -89,31 +80,35 @@ pub(crate) fn unparker() -> Unparker {
     CURRENT.with(|me| Unparker(me.cell.clone()))
 }
 
-/// Blocks until a token comes or `deadline` passes on `clock`. Callers look at their condition again.
+/// Blocks until a token comes or `deadline` passes on `clock`. Callers look at their condition again, and stand in a
+/// [`Door`] of the clock around the loop in which they do.
 pub(crate) fn park(clock: &Clock, deadline: Option<Instant>) -> Parked {
     CURRENT.with(|me| {
         let mut state = me.cell.state.lock();
         if std::mem::take(&mut state.token) {
             return Parked::Woken;
         }
-        if deadline.is_some_and(|d| clock.now() >= d) {
-            return Parked::Deadline;
+        let (mut real, mut timer) = (None, None);
+        match deadline {
+            None => {}
+            Some(at) if clock.is_manual() => match clock.census().set_timer(at, Unparker(me.cell.clone())) {
+                None => return Parked::Deadline,
+                set => timer = set,
+            },
+            Some(at) if clock.now() >= at => return Parked::Deadline,
+            Some(at) => real = clock.real_instant(at),
         }
-        let (census, in_user_code) = (me.census_if_manual(), call_out::inside().is_some());
-        let timer = deadline.and_then(|d| clock.census().add_timer(d, Unparker(me.cell.clone())));
-        if let Some(c) = &census {
-            c.idle(in_user_code);
+        state.seat = me.seat();
+        state.parked = true;
+        if let Some(seat) = &state.seat {
+            seat.parks();
         }
-        state.parked = Some(Sleeper { census, in_user_code });
-        let real = if clock.is_manual() { None } else { deadline.and_then(|d| clock.real_instant(d)) };
         while !state.token {
             match real {
                 None => me.cell.wake.wait(&mut state),
                 Some(at) => {
                     if me.cell.wake.wait_until(&mut state, at).timed_out() && !state.token {
-                        if let Some(sleeper) = state.parked.take() {
-                            sleeper.wake();
-                        }
+                        state.wake();
                         return Parked::Deadline;
                     }
                 }
@@ -129,72 +124,88 @@ pub(crate) fn park(clock: &Clock, deadline: Option<Instant>) -> Parked {
 }
 
 impl Current {
-    /// The census that counts this thread, when it is that of a manual clock.
-    fn census_if_manual(&self) -> Option<Arc<Census>> {
-        match self.home.get() {
-            Some((census, _)) => census.is_manual().then(|| census.clone()),
-            None => self.door.borrow().as_ref().map(|(census, _)| census.clone()),
+    /// Where a manual clock counts this thread, if one does.
+    fn seat(&self) -> Option<Seat> {
+        self.manual_home().or_else(|| self.door.borrow().as_ref().map(|(seat, _)| seat.clone()))
+    }
+
+    fn manual_home(&self) -> Option<Seat> {
+        self.home.borrow().as_ref().filter(|seat| seat.census.is_manual()).cloned()
+    }
+}
+
+/// The calling thread's membership in the census that counted it in before it was started.
+pub(super) struct Home(PhantomData<*const ()>);
+
+impl Home {
+    pub(super) fn settle_in(seat: Seat) -> Self {
+        CURRENT.with(|me| *me.home.borrow_mut() = Some(seat));
+        Self(PhantomData)
+    }
+}
+
+impl Drop for Home {
+    /// From here on the thread is a foreign one, whatever destructors of thread-locals it still has to run.
+    fn drop(&mut self) {
+        if let Some(seat) = CURRENT.with(|me| me.home.borrow_mut().take()) {
+            seat.leave();
         }
     }
 }
 
-/// Makes the calling thread one of `census`. Called once, by the spawn wrapper.
-pub(super) fn settle_in(census: Arc<Census>, id: u64) {
-    CURRENT.with(|me| me.home.set((census, id)).ok());
-}
-
 /// The census of the calling thread: its home, else the door it is in.
 pub(super) fn current_census() -> Option<Arc<Census>> {
-    CURRENT
-        .try_with(|me| me.home.get().map(|h| h.0.clone()).or_else(|| me.door.borrow().as_ref().map(|d| d.0.clone())))
-        .ok()
-        .flatten()
+    let look = |me: &Current| {
+        let home = me.home.borrow().as_ref().map(|seat| seat.census.clone());
+        home.or_else(|| me.door.borrow().as_ref().map(|(seat, _)| seat.census.clone()))
+    };
+    CURRENT.try_with(look).ok().flatten()
 }
 
-/// Runs `f` on the census that counts the calling thread, when it is that of a manual clock; says whether there was one.
-pub(super) fn with_manual_census(f: impl FnOnce(&Census)) -> bool {
-    let census = CURRENT.try_with(|me| me.census_if_manual()).ok().flatten();
-    census.inspect(|c| f(c)).is_some()
+/// Where a manual clock counts the calling thread, if one does.
+pub(super) fn current_seat() -> Option<Seat> {
+    CURRENT.try_with(Current::seat).ok().flatten()
 }
 
-/// A thread that is not ours counts as ours while it is inside a blocking door.
-pub(super) struct Door(bool, PhantomData<*const ()>);
+/// A thread that a manual clock does not count at home is counted while it is inside a blocking door of that clock.
+///
+/// [`Monitor::wait_while`] and joining stand in one by themselves. A door that does work on its caller's thread, or
+/// loops around [`park`], holds one for as long as it lasts.
+pub(crate) struct Door(bool, PhantomData<*const ()>);
 
 impl Door {
-    pub(super) fn enter(clock: &Clock) -> Self {
-        let counted = clock.is_manual()
+    pub(crate) fn enter(clock: &Clock) -> Self {
+        let visits = clock.is_manual()
             && CURRENT.with(|me| {
-                if me.home.get().is_some() {
+                if me.manual_home().is_some() {
                     return false;
                 }
-                let mut door = me.door.borrow_mut();
-                match &mut *door {
+                match &mut *me.door.borrow_mut() {
                     Some((_, depth)) => *depth += 1,
                     none => {
-                        clock.census().busy(call_out::inside().is_some());
-                        *none = Some((clock.census().clone(), 1));
+                        let seat = clock.census().join(&os::current_name(), false, call_out::inside());
+                        *none = Some((seat, 1));
                     }
                 }
                 true
             });
-        Self(counted, PhantomData)
+        Self(visits, PhantomData)
     }
 }
 
 impl Drop for Door {
     fn drop(&mut self) {
-        if self.0 {
-            CURRENT.with(|me| {
-                let mut door = me.door.borrow_mut();
-                if let Some((census, depth)) = &mut *door {
-                    *depth -= 1;
-                    if *depth == 0 {
-                        census.idle(call_out::inside().is_some());
-                        *door = None;
-                    }
-                }
-            });
+        if !self.0 {
+            return;
         }
+        CURRENT.with(|me| {
+            let mut door = me.door.borrow_mut();
+            match door.take() {
+                Some((seat, 1)) => seat.leave(),
+                Some((seat, depth)) => *door = Some((seat, depth - 1)),
+                None => {}
+            }
+        });
     }
 }
 

@@ -30,4 +30,9 @@ pub(crate) mod os {
     pub(crate) fn after(d: Duration) -> Option<Instant> {
         now().checked_add(d)
     }
+
+    /// The name of the calling thread, as far as it has one.
+    pub(crate) fn current_name() -> String {
+        std::thread::current().name().unwrap_or("(unnamed)").to_owned()
+    }
 }

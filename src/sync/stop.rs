@@ -1,15 +1,13 @@
 //! [`Stop`], [`Wake`] and [`Gate`]: the signals that blocking code listens to.
 
 use super::{
-    Arc, Clock, Deadline, Lazy, Monitor, Mutex, Weak,
+    Arc, Clock, Deadline, Monitor, Mutex, Weak,
     atomic::{AtomicBool, Ordering},
     call_out::{self, Site},
+    clock::ANY_CLOCK,
     park::Door,
 };
 use std::{collections::BTreeMap, fmt};
-
-/// For waits without a deadline, where the clock does not matter.
-static ANY_CLOCK: Lazy<Clock> = Lazy::new(Clock::real);
 
 /// A request to stop: given once, never taken back. Clones are handles to the same request.
 #[derive(Clone, Default)]

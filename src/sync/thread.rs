@@ -1,6 +1,6 @@
 //! Threads: named, counted, joined.
 
-use super::{Arc, Clock, Monitor, Mutex, backend::os, call_out, park};
+use super::{Arc, Clock, Monitor, Mutex, backend::os, call_out, park::Home};
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -24,32 +24,32 @@ struct Packet<T> {
 /// Starts a thread under `clock`. `name` has at most 15 bytes.
 ///
 /// # Errors
-/// What the operating system says.
+/// What the operating system says; `InvalidInput` for a name with a zero byte.
 pub(crate) fn spawn<T: Send + 'static>(
     clock: &Clock,
     name: &str,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     assert!(name.len() <= NAME_LIMIT, "the operating system would cut the thread name {name:?}");
+    if name.contains('\0') {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name of a thread must not contain a zero byte"));
+    }
     let packet = Arc::new(Packet { done: Monitor::new(false), result: Mutex::new(None) });
-    let census = clock.census().clone();
-    let id = census.born(name);
-    let inner = packet.clone();
+    let seat = clock.census().join(name, true, None);
+    let (inner, home) = (packet.clone(), seat.clone());
     let body = move || {
-        let home = census.clone();
-        park::settle_in(census, id);
+        // Dropped last: after it the thread only returns to the operating system.
+        let _home = Home::settle_in(home);
+        let inner = inner;
         let result = catch_unwind(AssertUnwindSafe(f)).map_err(call_out::message_of);
         *inner.result.lock() = Some(result);
         *inner.done.lock() = true;
         inner.done.notify_all();
-        // After this the thread only returns to the operating system.
-        drop(inner);
-        home.gone(id);
     };
     match os::spawn(name, body) {
         Ok(os) => Ok(JoinHandle { packet, os, clock: clock.clone() }),
         Err(e) => {
-            clock.census().gone(id);
+            seat.leave();
             Err(e)
         }
     }
