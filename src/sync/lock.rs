@@ -1,6 +1,10 @@
 //! [`Mutex`] (counted) and [`Turn`] (not counted).
 
-use super::backend::{RawMutex, RawMutexGuard, thread_local};
+use super::{
+    Monitor,
+    backend::{RawMutex, RawMutexGuard, thread_local},
+    clock::ANY_CLOCK,
+};
 use std::{
     cell::Cell,
     marker::PhantomData,
@@ -67,15 +71,53 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 
 /// Order among writers. Held across user code on purpose (index functions), so it is not counted; nothing that a
 /// reader, a producer or a handler calls may take it.
+///
+/// Because a holder may be inside user code for long, waiting for it is parking, which a manual clock sees.
 #[derive(Default)]
-pub(crate) struct Turn<T>(RawMutex<T>);
+pub(crate) struct Turn<T> {
+    taken: Monitor<bool>,
+    /// Never contended: locked only by whoever has set `taken`.
+    value: RawMutex<T>,
+}
 
 impl<T> Turn<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self(RawMutex::new(value))
+        Self { taken: Monitor::new(false), value: RawMutex::new(value) }
     }
 
-    pub(crate) fn take(&self) -> RawMutexGuard<'_, T> {
-        self.0.lock()
+    /// *Blocks*: until the writer before is done.
+    pub(crate) fn take(&self) -> TurnGuard<'_, T> {
+        let (mut taken, _) = self.taken.wait_while(self.taken.lock(), &ANY_CLOCK, None, |taken| *taken);
+        *taken = true;
+        drop(taken);
+        TurnGuard { value: self.value.lock(), _pass: Pass(&self.taken) }
+    }
+}
+
+/// Fields drop in order: the value is free before the turn is passed on.
+pub(crate) struct TurnGuard<'a, T> {
+    value: RawMutexGuard<'a, T>,
+    _pass: Pass<'a>,
+}
+
+struct Pass<'a>(&'a Monitor<bool>);
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() = false;
+        self.0.notify_one();
+    }
+}
+
+impl<T> Deref for TurnGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for TurnGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
     }
 }

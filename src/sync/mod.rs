@@ -25,7 +25,7 @@ mod wait;
 
 pub use census::NotSettled;
 pub use clock::{Clock, Instant, ManualClock};
-pub(crate) use lock::{Mutex, MutexGuard, Turn};
+pub(crate) use lock::{Mutex, MutexGuard, Turn, TurnGuard};
 pub(crate) use park::{Door, Monitor, Parked, Unparker, park, unparker};
 pub use stop::{Gate, Stop, StopGuard, Wake, WakeGuard, Woken};
 pub(crate) use thread::{JoinHandle, spawn};

@@ -102,3 +102,21 @@ fn turns_exclude_each_other_and_are_no_counted_locks() {
     join_all(threads);
     assert_eq!(*turn.take(), 4000);
 }
+
+#[test]
+fn waiting_for_a_turn_is_at_rest() {
+    let clock = ManualClock::new();
+    let (gate, turn) = (Gate::new(), Arc::new(Turn::new(())));
+    let writers = [0; 2].map(|_| {
+        let (gate, turn) = (gate.clone(), turn.clone());
+        let write = move || {
+            let _turn = turn.take();
+            contain(Site::Index, || gate.wait());
+        };
+        spawn(&clock, "writer", write).unwrap()
+    });
+    clock.settle();
+    assert_eq!(clock.threads().len(), 2);
+    gate.open();
+    join_all(writers);
+}
