@@ -25,7 +25,35 @@ struct StopInner {
 #[derive(Default)]
 struct Callbacks {
     next: u64,
-    all: BTreeMap<u64, Box<dyn FnOnce() + Send>>,
+    all: BTreeMap<u64, Callback>,
+}
+
+enum Callback {
+    /// From outside: called, and dropped uncalled, as user code.
+    Users(Box<dyn FnOnce() + Send>),
+    /// Of a child or a wake, whose own callbacks are contained one by one.
+    Ours(Box<dyn FnOnce() + Send>),
+}
+
+impl Callback {
+    fn run(self) {
+        match self {
+            Self::Users(f) => call_out::contain(Site::Hook, f),
+            Self::Ours(f) => f(),
+        }
+    }
+}
+
+impl Drop for StopGuard {
+    fn drop(&mut self) {
+        let Some((stop, id)) = self.0.take() else { return };
+        let Some(inner) = stop.upgrade() else { return };
+        let callback = inner.callbacks.lock().all.remove(&id);
+        // After the lock: what the callback captured may have a `Drop` of its own.
+        if let Some(Callback::Users(f)) = callback {
+            call_out::contain(Site::Drop, || drop(f));
+        }
+    }
 }
 
 impl Stop {
@@ -48,9 +76,7 @@ impl Stop {
             std::mem::take(&mut c.all)
         };
         self.0.callbacks.notify_all();
-        for f in callbacks.into_values() {
-            call_out::contain(Site::Hook, f);
-        }
+        callbacks.into_values().for_each(Callback::run);
     }
 
     /// Whether the request has been made. *Blocks*: never; one load.
@@ -68,15 +94,19 @@ impl Stop {
     /// Runs `f` once when the request is made: at once, on this thread, if it already has been, else on the stopping
     /// thread. Dropping the guard takes it back, unless it is just being run. A panic in `f` is contained.
     pub fn on_stop(&self, f: impl FnOnce() + Send + 'static) -> StopGuard {
+        self.register(Callback::Users(Box::new(f)))
+    }
+
+    fn register(&self, callback: Callback) -> StopGuard {
         let mut c = self.0.callbacks.lock();
         if self.is_stopped() {
             drop(c);
-            call_out::contain(Site::Hook, f);
+            callback.run();
             return StopGuard(None);
         }
         c.next += 1;
         let id = c.next;
-        c.all.insert(id, Box::new(f));
+        c.all.insert(id, callback);
         StopGuard(Some((Arc::downgrade(&self.0), id)))
     }
 
@@ -84,11 +114,11 @@ impl Stop {
     pub fn child(&self) -> Self {
         let child = Self(Arc::new(StopInner { clock: self.0.clock.clone(), ..StopInner::default() }));
         let weak = Arc::downgrade(&child.0);
-        let guard = self.on_stop(move || {
+        let guard = self.register(Callback::Ours(Box::new(move || {
             if let Some(inner) = weak.upgrade() {
                 Self(inner).stop();
             }
-        });
+        })));
         *child.0._parent.lock() = Some(guard);
         child
     }
@@ -103,18 +133,6 @@ impl fmt::Debug for Stop {
 /// Takes an [`Stop::on_stop`] callback back when dropped.
 #[must_use = "dropping the guard takes the callback back"]
 pub struct StopGuard(Option<(Weak<StopInner>, u64)>);
-
-impl Drop for StopGuard {
-    fn drop(&mut self) {
-        if let Some((stop, id)) = self.0.take()
-            && let Some(inner) = stop.upgrade()
-        {
-            let callback = inner.callbacks.lock().all.remove(&id);
-            // What the callback captured is dropped after the lock.
-            drop(callback);
-        }
-    }
-}
 
 impl fmt::Debug for StopGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -165,11 +183,11 @@ impl Wake {
             guard: Mutex::new(None),
         }));
         let weak = Arc::downgrade(&wake.0);
-        let guard = stop.on_stop(move || {
+        let guard = stop.register(Callback::Ours(Box::new(move || {
             if let Some(inner) = weak.upgrade() {
                 Self(inner).ring(false);
             }
-        });
+        })));
         *wake.0.guard.lock() = Some(guard);
         wake
     }
@@ -204,7 +222,8 @@ impl Wake {
         };
         self.0.state.notify_all();
         for f in callbacks {
-            call_out::contain(Site::Hook, || f());
+            // Moved in: when its guard is dropped meanwhile, this drops what it captured.
+            call_out::contain(Site::Hook, move || f());
         }
     }
 
@@ -281,7 +300,9 @@ impl Drop for WakeGuard {
     fn drop(&mut self) {
         if let Some(inner) = self.0.upgrade() {
             let callback = inner.state.lock().callbacks.remove(&self.1);
-            drop(callback);
+            if callback.is_some() {
+                call_out::contain(Site::Drop, || drop(callback));
+            }
         }
     }
 }

@@ -23,6 +23,25 @@ fn stop_runs_each_callback_once_and_none_that_was_taken_back() {
 }
 
 #[test]
+fn what_a_callback_captured_may_panic_while_dropped() {
+    struct Bad(&'static str);
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            assert_eq!(locks_held(), 0);
+            panic!("{}", self.0);
+        }
+    }
+    let stop = Stop::new();
+    let bad = Bad("taken back from stop");
+    drop(stop.on_stop(move || drop(bad)));
+    let (wake, bad) = (Wake::new(&stop, &Clock::real()), Bad("taken back from wake"));
+    drop(wake.on_wake(move || {
+        let _captured = &bad;
+    }));
+    assert_contained(&Clock::real(), &["taken back from stop", "taken back from wake"]);
+}
+
+#[test]
 fn a_child_stops_with_its_parent_and_not_the_other_way_round() {
     let (parent, log) = (Stop::new(), Log::default());
     let (one, two) = (parent.child(), parent.child());
