@@ -13,7 +13,7 @@ mod text;
 pub use delta::Delta;
 pub use event::{Cause, Change, Deleted, Event};
 pub use key::{AsKey, KeyError, KeyRef, ObjectKey};
-pub(crate) use object::Opaque;
+pub(crate) use object::{Label, Opaque};
 pub use object::{Meta, Object};
 pub use port::{DeltaSink, KnownObjects, SinkError};
 pub use text::Text;

@@ -90,6 +90,51 @@ enum Uid {
     Text(Box<str>),
 }
 
+/// What an object's header will say, read from the source's form of it before a transform consumes that.
+pub(crate) struct Label {
+    key: ObjectKey,
+    version: Version,
+    uid: Uid,
+}
+
+impl Label {
+    pub(crate) fn new(key: ObjectKey, version: &str, uid: &str) -> Self {
+        let version = parse_decimal(version).map_or_else(|| Version::Text(version.into()), Version::Decimal);
+        let uid = parse_uuid(uid).map_or_else(|| Uid::Text(uid.into()), Uid::Uuid);
+        Self { key, version, uid }
+    }
+
+    pub(crate) fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+
+    pub(crate) fn version(&self) -> Text<'_> {
+        self.version.text()
+    }
+
+    /// Whether `object` has the same, non-empty version.
+    pub(crate) fn same_version<T>(&self, object: &Object<T>) -> bool {
+        self.version.same(&Object::header(object).version)
+    }
+}
+
+impl Version {
+    fn text(&self) -> Text<'_> {
+        match self {
+            Self::Decimal(n) => Text::decimal(*n),
+            Self::Text(s) => Text::borrowed(s),
+        }
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Decimal(a), Self::Decimal(b)) => a == b,
+            (Self::Text(a), Self::Text(b)) => !a.is_empty() && a == b,
+            _ => false,
+        }
+    }
+}
+
 struct TableOf<T>(PhantomData<T>);
 
 impl<T: 'static> TableOf<T> {
@@ -124,8 +169,12 @@ impl<T: Send + Sync + 'static> Object<T> {
 
     /// [`Object::new`] that shares the text of a key made before.
     pub fn with_key(key: ObjectKey, version: &str, uid: &str, value: T) -> Self {
-        let version = parse_decimal(version).map_or_else(|| Version::Text(version.into()), Version::Decimal);
-        let uid = parse_uuid(uid).map_or_else(|| Uid::Text(uid.into()), Uid::Uuid);
+        Self::with_label(Label::new(key, version, uid), value)
+    }
+
+    /// An object with metadata read before, when the value was still another.
+    pub(crate) fn with_label(label: Label, value: T) -> Self {
+        let Label { key, version, uid } = label;
         let header = Header { count: AtomicU32::new(1), table: TableOf::<T>::TABLE, key, version, uid };
         let stored = Box::leak(Box::new(Stored { header, value }));
         Self(NonNull::from(stored).cast(), PhantomData)
@@ -217,10 +266,7 @@ impl<T> Object<T> {
 
     /// The version its source gave it, taken before any transform; empty when it gave none.
     pub fn version(this: &Self) -> Text<'_> {
-        match &Self::header(this).version {
-            Version::Decimal(n) => Text::decimal(*n),
-            Version::Text(s) => Text::borrowed(s),
-        }
+        Self::header(this).version.text()
     }
 
     /// The uid its source gave it; empty when it gave none.
@@ -233,11 +279,7 @@ impl<T> Object<T> {
 
     /// Whether both have the same, non-empty version.
     pub(crate) fn same_version(a: &Self, b: &Self) -> bool {
-        match (&Self::header(a).version, &Self::header(b).version) {
-            (Version::Decimal(a), Version::Decimal(b)) => a == b,
-            (Version::Text(a), Version::Text(b)) => !a.is_empty() && a == b,
-            _ => false,
-        }
+        Self::header(a).version.same(&Self::header(b).version)
     }
 
     /// Whether both are the same allocation.

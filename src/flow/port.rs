@@ -1,6 +1,7 @@
 //! The ports that rooms share, in the order of the flow.
 
 use super::{Delta, KeyRef, Object, ObjectKey};
+use crate::sync::Arc;
 
 /// Takes deltas: the engine, the queues, or a user's own.
 ///
@@ -20,6 +21,16 @@ pub trait DeltaSink<T>: Send + Sync {
     fn known(&self, key: KeyRef<'_>) -> Option<Object<T>> {
         let _ = key;
         None
+    }
+}
+
+impl<T, S: DeltaSink<T> + ?Sized> DeltaSink<T> for Arc<S> {
+    fn apply(&self, batch: &mut Vec<Delta<T>>) -> Result<(), SinkError> {
+        (**self).apply(batch)
+    }
+
+    fn known(&self, key: KeyRef<'_>) -> Option<Object<T>> {
+        (**self).known(key)
     }
 }
 
