@@ -10,6 +10,9 @@ pub mod flow;
 pub mod sync;
 
 // The river.
+pub mod queue;
+pub mod reflector;
+mod ring;
 pub mod source;
 pub mod queue;
 pub mod store;

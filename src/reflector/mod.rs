@@ -1,0 +1,325 @@
+//! [`Reflector`]: keeps a sink equal to a source. A list, then watches from its version; a list again when it must be.
+//!
+//! # How it runs
+//! [`Reflector::run`] does everything on the thread that calls it: it asks, reads, transforms, hands over and waits
+//! there. The sink is called by that thread only, so what it is given has one order, that of the source. What a watch
+//! brought is handed over before anything that follows the watch's end is asked for; so nothing of a watch can arrive
+//! after the list that came later. The position ([`Reflector::last_version`]) moves when the sink has taken what leads
+//! to it, never before, so whatever breaks, the next request begins where the sink is.
+//!
+//! Every wait hears of stop and is timed by one clock. A stream is closed on every way out, also by a panic.
+//!
+//! # Lists
+//! The first list takes whatever the server has at hand ([`InitialState::Any`]), or the most recent state if asked for.
+//! Later ones are not older than the position, so that a lagging server cannot take the sink back in time. A list
+//! reaches the sink as one delta when its last page has come. Pages of 500 are asked for, except of a list that a
+//! server answers from memory when asked for it whole; if it turns out to page anyway, that is remembered.
+//!
+//! # What a failure does
+//! *Backoff* is a step of [`Backoff`], and at least what the server asked for. *Anew* is a list not older than the
+//! position. *Counts*: the third such failure in a row, with no frame of a watch accepted in between, is followed by a
+//! list anew after its backoff. A stream that *lived* had moved the position or stayed open for a second. The first
+//! line that fits holds.
+//!
+//! | what | while listing | asking for a watch | in a watch |
+//! |---|---|---|---|
+//! | server could not read its store (500 `StoreReadError`) | backoff, same list | backoff, anew | backoff, anew |
+//! | version expired | on a later page: the same list unpaged, at once; else the most recent state, at once, and if that fails too, backoff | anew within `relist_spread`; if the last list for this reason began less than 10 s ago, after backoff | as for asking |
+//! | version too large | most recent state, at once; a second time with no frame accepted since: after backoff | as for listing | as for listing |
+//! | too many requests, or an error with advice when to come back | backoff, same list | backoff, same watch | backoff, same watch |
+//! | connection refused | refused backoff, same list | refused backoff, same watch | refused backoff, same watch |
+//! | not reached, broken, timed out | backoff, same list | at once if a stream broke just before, else backoff; same watch | at once if it lived, else backoff; same watch |
+//! | unauthorized, forbidden, not found | backoff, same list | backoff, same watch | backoff, same watch |
+//! | 400, 422 | of a list with a version: most recent state, at once; else backoff, same list | backoff, same watch, counts | backoff, same watch, counts |
+//! | anything else, panics of the source, whole answers that cannot be read | backoff, same list | backoff, same watch, counts | backoff, same watch, counts |
+//! | one object cannot be read or transformed | known which: what the sink has for it stays; else nothing is deleted because of this list | | known which: what the sink has stays (a deletion is told as missed); else backoff, anew |
+//! | orderly end | | | lived: same watch at once; else backoff, same watch, counts |
+//! | the sink refuses or panics | backoff, same list | | backoff, anew |
+//!
+//! A list that is not consistent and answers a version below the position counts as "version too large". A consistent
+//! one that does begins a new era: it is accepted and told, and versions of before mean nothing any more. Where the
+//! source has no order of versions, a consistent list after "version too large" does. A frame of a watch below the
+//! position is applied and told, and moves nothing.
+
+mod backoff;
+mod failure;
+mod ingest;
+mod list;
+mod observe;
+mod run;
+mod sink;
+mod watch;
+
+pub use backoff::Backoff;
+pub(crate) use ingest::{RawSource, ingest};
+pub(crate) use observe::Hook;
+pub use observe::{Action, During, Ending, FailureKind, Health, LastError, ListReason, ReflectorEvent};
+
+use crate::{
+    flow::{DeltaSink, Opaque},
+    source::{ListerWatcher, Scope},
+    sync::{
+        Arc, Clock, Mutex, Stop,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use run::{Over, Run};
+use sink::TypedSink;
+use std::{convert::Infallible, fmt, marker::PhantomData, ops::RangeInclusive, time::Duration};
+
+/// What the first list asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum InitialState {
+    /// Whatever the server has at hand: cheap, and possibly a little old. client-go: resource version "0".
+    #[default]
+    Any,
+    /// The most recent state.
+    MostRecent,
+}
+
+/// Why [`Reflector::run`] ended although nobody stopped it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Another thread is running it.
+    #[error("the reflector is running already; one thread at a time may run it")]
+    AlreadyRunning,
+    /// The sink was closed.
+    #[error("the sink was closed while the reflector was running; stop the reflector before closing its sink")]
+    SinkClosed,
+}
+
+/// Keeps a sink equal to a source, for objects of type `T`.
+///
+/// May be used alone, with a sink of one's own. client-go: `Reflector`.
+pub struct Reflector<T> {
+    core: Core,
+    of: PhantomData<fn() -> T>,
+}
+
+/// What does not depend on the type.
+struct Core {
+    source: Arc<dyn RawSource>,
+    sink: Arc<dyn DeltaSink<Opaque>>,
+    options: Options,
+    shared: Shared,
+}
+
+struct Options {
+    name: String,
+    scope: Scope,
+    initial: InitialState,
+    page_size: u32,
+    backoff: Backoff,
+    relist_spread: Duration,
+    watch_timeout: (Duration, Duration),
+    seed: Option<u64>,
+    clock: Clock,
+    hook: Option<Hook>,
+}
+
+/// What others may ask a running reflector for.
+#[derive(Default)]
+struct Shared {
+    running: AtomicBool,
+    position: Mutex<String>,
+    health: Mutex<Health>,
+}
+
+/// Options of a [`Reflector`]; see its `builder`.
+#[must_use = "call build()"]
+pub struct ReflectorBuilder<T> {
+    source: Arc<dyn RawSource>,
+    sink: Arc<dyn DeltaSink<Opaque>>,
+    options: Options,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T: Send + Sync + 'static> Reflector<T> {
+    /// A reflector of the source's own objects.
+    pub fn builder<L>(source: L, sink: impl DeltaSink<T> + 'static) -> ReflectorBuilder<T>
+    where
+        L: ListerWatcher<Object = T>,
+    {
+        Self::builder_with(source, Ok::<T, Infallible>, sink)
+    }
+
+    /// A reflector that turns each object, once, into what the sink keeps. Metadata is read before.
+    ///
+    /// An object whose transform fails is skipped: what the sink has for it stays. The transform's panics count as
+    /// failures. client-go: `SetTransform`.
+    pub fn builder_with<L, E>(
+        source: L,
+        transform: impl Fn(L::Object) -> Result<T, E> + Send + Sync + 'static,
+        sink: impl DeltaSink<T> + 'static,
+    ) -> ReflectorBuilder<T>
+    where
+        L: ListerWatcher,
+        E: fmt::Display + 'static,
+    {
+        ReflectorBuilder::new(ingest(source, transform), Arc::new(TypedSink::new(sink)))
+    }
+}
+
+impl Reflector<Opaque> {
+    /// For rooms that have erased their types themselves. The sink's panics are not contained.
+    pub(crate) fn erased(source: Arc<dyn RawSource>, sink: Arc<dyn DeltaSink<Opaque>>) -> ReflectorBuilder<Opaque> {
+        ReflectorBuilder::new(source, sink)
+    }
+}
+
+impl<T> ReflectorBuilder<T> {
+    fn new(source: Arc<dyn RawSource>, sink: Arc<dyn DeltaSink<Opaque>>) -> Self {
+        let options = Options {
+            name: String::from("reflector"),
+            scope: Scope::default(),
+            initial: InitialState::default(),
+            page_size: 0,
+            backoff: Backoff::default(),
+            relist_spread: Duration::from_secs(1),
+            watch_timeout: (Duration::from_secs(300), Duration::from_secs(600)),
+            seed: None,
+            clock: Clock::real(),
+            hook: None,
+        };
+        Self { source, sink, options, of: PhantomData }
+    }
+
+    /// A name for messages.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.options.name = name.into();
+        self
+    }
+
+    /// Which objects; every request carries it. Everything by default.
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.options.scope = scope;
+        self
+    }
+
+    /// What the first list asks for. [`InitialState::Any`] by default.
+    pub fn initial(mut self, initial: InitialState) -> Self {
+        self.options.initial = initial;
+        self
+    }
+
+    /// Objects per page of every list; zero, the default, for the rule in the room's documentation. client-go:
+    /// `WatchListPageSize`.
+    pub fn page_size(mut self, objects: u32) -> Self {
+        self.options.page_size = objects;
+        self
+    }
+
+    /// The waits between requests that fail.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.options.backoff = backoff;
+        self
+    }
+
+    /// The list that follows an expired watch comes after a random part of this, so that the reflectors of a whole
+    /// cluster do not ask a returning server in one moment. One second by default; zero for at once.
+    pub fn relist_spread(mut self, spread: Duration) -> Self {
+        self.options.relist_spread = spread;
+        self
+    }
+
+    /// How long the server is asked to keep a watch open: drawn from this range for each. Five to ten minutes by
+    /// default. A watch that is still open ten seconds later is taken for dead and closed. client-go ignores values
+    /// under five minutes.
+    pub fn watch_timeout(mut self, range: RangeInclusive<Duration>) -> Self {
+        self.options.watch_timeout = range.into_inner();
+        self
+    }
+
+    /// Makes everything that is drawn by chance repeat.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.options.seed = Some(seed);
+        self
+    }
+
+    /// The clock of all waits. The machine's by default.
+    pub fn clock(mut self, clock: &Clock) -> Self {
+        self.options.clock = clock.clone();
+        self
+    }
+
+    /// Is told of everything, on the reflector's thread, as it happens; so it should be quick. A panic in it is
+    /// contained. The last one given is the one that is used.
+    pub fn observe(self, hook: impl Fn(&ReflectorEvent) + Send + Sync + 'static) -> Self {
+        self.observe_shared(Arc::new(hook))
+    }
+
+    pub(crate) fn observe_shared(mut self, hook: Hook) -> Self {
+        self.options.hook = Some(hook);
+        self
+    }
+
+    /// The reflector. It asks for nothing before it runs.
+    pub fn build(self) -> Reflector<T> {
+        let Self { source, sink, options, of } = self;
+        Reflector { core: Core { source, sink, options, shared: Shared::default() }, of }
+    }
+}
+
+impl<T> Reflector<T> {
+    /// Keeps the sink equal to the source until `stop`. *Blocks*: all the time, on this thread.
+    ///
+    /// When it returns, nothing of it is open any more, and it calls neither source nor sink nor hook. May be called
+    /// again after that; it then goes on with a list not older than what the sink was given. When `stop` was given
+    /// before, it asks for nothing. client-go: `Reflector.Run`, which asks once more.
+    ///
+    /// # Errors
+    /// [`RunError::SinkClosed`] when the sink ended it, [`RunError::AlreadyRunning`].
+    ///
+    /// # Panics
+    /// Never by what source, transform, sink or hook do.
+    pub fn run(&self, stop: &Stop) -> Result<(), RunError> {
+        let running = &self.core.shared.running;
+        if running.swap(true, Ordering::Acquire) {
+            return Err(RunError::AlreadyRunning);
+        }
+        let _done = Done(running);
+        match Run::new(&self.core, stop).go() {
+            Over::SinkClosed if !stop.is_stopped() => Err(RunError::SinkClosed),
+            Over::SinkClosed | Over::Stopped => Ok(()),
+        }
+    }
+
+    /// The version of the source that the sink has been brought to; empty before the first state. *Blocks*: never.
+    pub fn last_version(&self) -> String {
+        self.core.shared.position.lock().clone()
+    }
+
+    /// How it is doing. *Blocks*: never.
+    pub fn health(&self) -> Health {
+        self.core.shared.health.lock().clone()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.core.options.name
+    }
+}
+
+/// Lets the next run begin, also after a panic.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl<T> fmt::Debug for Reflector<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, version) = (self.name(), self.last_version());
+        f.debug_struct("Reflector").field("name", &name).field("last_version", &version).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for ReflectorBuilder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReflectorBuilder").field("name", &self.options.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,373 @@
+//! The loop: a whole state, then watches from its version, and what to do when either fails.
+//!
+//! Everything a run remembers lives in [`Run`], on the calling thread. What others may ask for (the position, the
+//! health) is copied to [`super::Shared`] when it changes.
+
+use super::{
+    Core, InitialState,
+    backoff::Steps,
+    failure::{self, Asked, Past, Pause, Place, Verdict},
+    ingest::{Failed, Share},
+    list::{self, NoState, State, chain},
+    observe::{Action, During, FailureKind, LastError, ListReason, ReflectorEvent},
+};
+use crate::{
+    flow::{Delta, ObjectKey, Opaque, SinkError},
+    source::{SourceErrorKind, VersionMatch},
+    sync::{
+        Deadline, Instant, Stop, Wake, Woken,
+        call_out::{self, Site},
+    },
+};
+use std::{cmp::Ordering, collections::HashSet, time::Duration};
+
+/// Objects per page when nobody asked for another number. client-go: the pager's default.
+const PAGE_SIZE: u32 = 500;
+/// Failures that count, in a row, after which a watch gives way to a list.
+const PATIENCE: u8 = 3;
+/// A list made because of an expired version is not made again at once before this much time.
+const EXPIRED_LATELY: Duration = Duration::from_secs(10);
+
+/// The run is over.
+pub(super) enum Over {
+    Stopped,
+    SinkClosed,
+}
+
+/// What the sink did with a batch.
+pub(super) enum Taken {
+    All,
+    /// It refused; says whether it had taken something before.
+    Refused {
+        some: bool,
+        why: String,
+    },
+}
+
+pub(super) struct Run<'a> {
+    pub(super) core: &'a Core,
+    pub(super) stop: &'a Stop,
+    pub(super) wake: Wake,
+    pub(super) rng: fastrand::Rng,
+    steps: Steps,
+    /// The version of what the sink has taken; empty before the first state.
+    pub(super) position: String,
+    /// Why the next state is asked for.
+    reason: ListReason,
+    /// Ask for the most recent state, whatever else, until one came.
+    most_recent: bool,
+    /// Ask for the next state in one page, because a token expired.
+    unpaged: bool,
+    /// The server pages even what it could answer from its memory; so it is worth asking for pages always.
+    paginated: bool,
+    /// The server said that our version is too large, and no state came since. Without an order of versions that is
+    /// what tells a new era.
+    doubted: bool,
+    too_large: bool,
+    counted: u8,
+    expired_list: Option<Instant>,
+    /// Objects whose newest state could not be had.
+    pub(super) stale: HashSet<ObjectKey>,
+    pub(super) batch: Vec<Delta<Opaque>>,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(core: &'a Core, stop: &'a Stop) -> Self {
+        let rng = core.options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        Self {
+            core,
+            stop,
+            wake: Wake::new(stop, &core.options.clock),
+            rng,
+            steps: Steps::new(core.options.backoff.clone()),
+            position: core.shared.position.lock().clone(),
+            reason: ListReason::First,
+            most_recent: false,
+            unpaged: false,
+            paginated: false,
+            doubted: false,
+            too_large: false,
+            counted: 0,
+            expired_list: None,
+            stale: HashSet::new(),
+            batch: Vec::new(),
+        }
+    }
+
+    /// Never returns `Ok`: it is over when it is over.
+    pub(super) fn go(mut self) -> Over {
+        loop {
+            if let Err(over) = self.initial_state().and_then(|()| self.watches()) {
+                return over;
+            }
+        }
+    }
+
+    pub(super) fn alive(&self) -> Result<(), Over> {
+        if self.stop.is_stopped() { Err(Over::Stopped) } else { Ok(()) }
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.core.options.clock.now()
+    }
+
+    pub(super) fn tell(&self, event: &ReflectorEvent) {
+        super::observe::tell(self.core.options.hook.as_ref(), event);
+    }
+
+    /// Asks until the sink has taken a whole state.
+    fn initial_state(&mut self) -> Result<(), Over> {
+        loop {
+            self.alive()?;
+            let began = self.now();
+            if self.reason == ListReason::Expired {
+                self.expired_list = Some(began);
+            }
+            let version = self.version_to_list();
+            let limit = self.page_size(&version);
+            self.tell(&ReflectorEvent::Listing { reason: self.reason, version: version.clone(), limit });
+            // Equal versions prove nothing across eras, and a consistent list may turn out to begin one.
+            let reuse = matches!(version, VersionMatch::NotOlderThan(_));
+            let core = self.core;
+            let share = Share { sink: &*core.sink, reuse };
+            match list::list(&*core.source, self.stop, share, &core.options.scope, &version, limit) {
+                Err(NoState::Stopped) => return Err(Over::Stopped),
+                Err(NoState::Failed { kind, message, later_page }) => {
+                    self.list_failed(&version, later_page && !self.unpaged, kind, message)?;
+                }
+                Ok(state) => {
+                    self.contact(|_| {});
+                    if self.accept(&version, state, began)? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn version_to_list(&self) -> VersionMatch {
+        match (self.most_recent, self.position.is_empty(), self.core.options.initial) {
+            (true, ..) | (false, true, InitialState::MostRecent) => VersionMatch::MostRecent,
+            (false, true, InitialState::Any) => VersionMatch::Any,
+            (false, false, _) => VersionMatch::NotOlderThan(self.position.clone()),
+        }
+    }
+
+    /// "Not older than" is answered from the server's memory when it is asked without a limit.
+    fn page_size(&self, version: &VersionMatch) -> Option<u32> {
+        match self.core.options.page_size {
+            _ if self.unpaged => None,
+            0 if self.paginated || !matches!(version, VersionMatch::NotOlderThan(_)) => Some(PAGE_SIZE),
+            0 => None,
+            n => Some(n),
+        }
+    }
+
+    /// Judges the version of a state and hands it to the sink; false when another has to be asked for.
+    fn accept(&mut self, asked: &VersionMatch, state: State, began: Instant) -> Result<bool, Over> {
+        let consistent = *asked == VersionMatch::MostRecent;
+        let mut new_era = false;
+        if !self.position.is_empty() {
+            match self.core.source.compare(&state.version, &self.position) {
+                Some(Ordering::Less) if !consistent => {
+                    let message = format!("a list not older than {} answered {}, which is older", self.position, state.version);
+                    let kind = FailureKind::Source(SourceErrorKind::TooLargeVersion { retry_after: None });
+                    self.list_failed(asked, false, kind, message)?;
+                    return Ok(false);
+                }
+                Some(Ordering::Less) => new_era = true,
+                Some(_) => {}
+                None => new_era = consistent && self.doubted,
+            }
+        }
+        for f in &state.failed {
+            self.skipped(f);
+        }
+        let (paged, objects, stale) = (state.paged, state.objects.len(), state.failed.len());
+        let (kept, complete) = (state.kept(), state.complete());
+        let State { version, objects: all, .. } = state;
+        self.batch.clear();
+        self.batch.push(Delta::ReplacedAll { version: version.clone(), objects: all, kept: kept.clone(), complete, new_era });
+        if let Taken::Refused { why, .. } = self.hand_over()? {
+            self.refused(&why);
+            self.list_failed(asked, false, FailureKind::SinkRefused, why)?;
+            return Ok(false);
+        }
+        if new_era {
+            self.tell(&ReflectorEvent::Era { old: self.position.clone(), new: version.clone() });
+        }
+        self.paginated |= *asked == VersionMatch::Any && (paged || self.unpaged);
+        (self.most_recent, self.unpaged, self.doubted, self.counted) = (false, false, false, 0);
+        self.moved_to(&version);
+        self.stale = kept.into_iter().collect();
+        self.core.shared.health.lock().stale_objects = stale;
+        self.tell(&ReflectorEvent::Listed { version, objects, took: self.now().since(began) });
+        Ok(true)
+    }
+
+    /// Asks the sink. What it did not take is dropped: another state follows.
+    pub(super) fn hand_over(&mut self) -> Result<Taken, Over> {
+        self.alive()?;
+        let given = self.batch.len();
+        let outcome = self.core.sink.apply(&mut self.batch);
+        let some = self.batch.len() < given;
+        self.batch.clear();
+        match outcome {
+            Ok(()) => Ok(Taken::All),
+            Err(SinkError::Closed) => {
+                self.refused(&SinkError::Closed.to_string());
+                Err(Over::SinkClosed)
+            }
+            Err(error @ SinkError::Refused(_)) => {
+                let why = call_out::call(Site::Sink, move || chain(&error)).unwrap_or_else(|p| p.to_string());
+                Ok(Taken::Refused { some, why })
+            }
+        }
+    }
+
+    pub(super) fn moved_to(&mut self, version: &str) {
+        self.position.clear();
+        self.position.push_str(version);
+        let mut shared = self.core.shared.position.lock();
+        shared.clear();
+        shared.push_str(version);
+    }
+
+    pub(super) fn skipped(&self, f: &Failed) {
+        self.tell(&ReflectorEvent::Skipped { key: f.key.clone(), version: f.version.clone(), why: f.why.clone() });
+    }
+
+    pub(super) fn refused(&self, why: &str) {
+        self.tell(&ReflectorEvent::Refused { key: None, why: why.to_owned() });
+    }
+
+    /// The server answered.
+    pub(super) fn contact(&self, more: impl FnOnce(&mut super::Health)) {
+        let now = self.now();
+        let mut health = self.core.shared.health.lock();
+        health.last_contact = Some(now);
+        more(&mut health);
+    }
+
+    /// A frame was applied: the failures before it are history.
+    pub(super) fn accepted(&mut self) {
+        (self.counted, self.too_large) = (0, false);
+    }
+
+    /// The sink has taken a part of a batch: only the most recent state is sure not to be older than that part.
+    pub(super) fn partly_taken(&mut self) {
+        self.most_recent = true;
+    }
+
+    fn list_failed(&mut self, version: &VersionMatch, later_page: bool, kind: FailureKind, message: String) -> Result<(), Over> {
+        let asked = match version {
+            VersionMatch::Any => Asked::Anything,
+            VersionMatch::MostRecent => Asked::MostRecent,
+            VersionMatch::NotOlderThan(_) | VersionMatch::Exact(_) => Asked::Version,
+        };
+        match self.failed(Place::List { asked, later_page }, kind, message)? {
+            Action::Unpaged => self.unpaged = true,
+            Action::MostRecent => (self.most_recent, self.unpaged) = (true, false),
+            Action::SameRequest | Action::InitialState | Action::SameWatch => {}
+        }
+        Ok(())
+    }
+
+    /// A watch failed; says whether to watch again, after the wait. Else a list is due.
+    pub(super) fn watch_failed(&mut self, place: Place, kind: FailureKind, message: String) -> Result<bool, Over> {
+        let reason = match &kind {
+            FailureKind::SinkRefused => ListReason::SinkRefused,
+            FailureKind::Unreadable => ListReason::Unreadable,
+            FailureKind::Source(SourceErrorKind::Expired) => ListReason::Expired,
+            FailureKind::Source(SourceErrorKind::TooLargeVersion { .. }) => ListReason::TooLargeVersion,
+            FailureKind::Source(SourceErrorKind::Server { code: 500, reason, .. }) if reason == "StoreReadError" => {
+                ListReason::StoreReadError
+            }
+            FailureKind::CleanEnd | FailureKind::Source(_) => ListReason::Repeated,
+        };
+        let action = self.failed(place, kind, message)?;
+        self.most_recent |= action == Action::MostRecent;
+        if action != Action::SameWatch {
+            self.reason = reason;
+        }
+        Ok(action == Action::SameWatch)
+    }
+
+    /// Judges a failure, tells of it, and waits.
+    fn failed(&mut self, place: Place, kind: FailureKind, message: String) -> Result<Action, Over> {
+        let now = self.now();
+        let expired_lately = self.expired_list.is_some_and(|began| now.since(began) < EXPIRED_LATELY);
+        let Verdict { pause, mut action, counts } =
+            failure::judge(place, &kind, Past { too_large: self.too_large, expired_lately });
+        if counts {
+            self.counted += 1;
+            if self.counted >= PATIENCE {
+                (self.counted, action) = (0, Action::InitialState);
+            }
+        }
+        let mut least = None;
+        if let FailureKind::Source(kind) = &kind {
+            least = kind.retry_after();
+            if matches!(kind, SourceErrorKind::TooLargeVersion { .. }) {
+                (self.too_large, self.doubted) = (true, true);
+            }
+        }
+        let wait = match pause {
+            Pause::None => Duration::ZERO,
+            Pause::Spread => self.core.options.relist_spread.mul_f64(self.rng.f64()),
+            Pause::Backoff => self.steps.step(now, &mut self.rng, least),
+            Pause::Refused => self.steps.refused_step(now, &mut self.rng),
+        };
+        let during = match place {
+            Place::List { .. } => During::List,
+            Place::Watch { .. } => During::Watch,
+            Place::Stream { .. } => During::Stream,
+        };
+        {
+            let mut health = self.core.shared.health.lock();
+            if answered(&kind) {
+                health.last_contact = Some(now);
+            }
+            health.last_error = Some(LastError { at: now, during, kind: kind.clone(), message: message.clone() });
+        }
+        self.tell(&ReflectorEvent::Failed { during, kind, action, wait, message });
+        self.pause(now, wait)?;
+        Ok(action)
+    }
+
+    /// Waits on the clock; stop ends it.
+    fn pause(&self, now: Instant, wait: Duration) -> Result<(), Over> {
+        self.alive()?;
+        if wait.is_zero() {
+            return Ok(());
+        }
+        let until = Deadline::from(now.checked_add(wait));
+        loop {
+            match self.wake.wait(until) {
+                Woken::Stopped => return Err(Over::Stopped),
+                Woken::Nudged => {}
+                Woken::Deadline => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Whether a failure proves that a server is there.
+fn answered(kind: &FailureKind) -> bool {
+    use SourceErrorKind as K;
+    match kind {
+        FailureKind::CleanEnd | FailureKind::Unreadable => true,
+        FailureKind::SinkRefused => false,
+        FailureKind::Source(kind) => matches!(
+            kind,
+            K::Expired
+                | K::TooLargeVersion { .. }
+                | K::TooManyRequests { .. }
+                | K::Unauthorized
+                | K::Forbidden
+                | K::NotFound
+                | K::WatchListUnsupported
+                | K::Server { .. }
+        ),
+    }
+}

@@ -1,0 +1,48 @@
+//! A user's own sink behind the erased port.
+
+use crate::{
+    flow::{Deleted, Delta, DeltaSink, KeyRef, Object, Opaque, SinkError},
+    sync::call_out::{self, Site},
+};
+use std::marker::PhantomData;
+
+/// Gives the deltas their type back, and contains what the sink does: a panic in it is a refusal.
+pub(super) struct TypedSink<T, S> {
+    inner: S,
+    of: PhantomData<fn(T)>,
+}
+
+impl<T, S> TypedSink<T, S> {
+    pub(super) fn new(inner: S) -> Self {
+        Self { inner, of: PhantomData }
+    }
+}
+
+impl<T: Send + Sync + 'static, S: DeltaSink<T>> DeltaSink<Opaque> for TypedSink<T, S> {
+    fn apply(&self, batch: &mut Vec<Delta<Opaque>>) -> Result<(), SinkError> {
+        let mut typed: Vec<Delta<T>> = batch.drain(..).map(|d| turn(d, Object::typed)).collect();
+        let outcome = call_out::call(Site::Sink, || self.inner.apply(&mut typed));
+        batch.extend(typed.into_iter().map(|d| turn(d, Object::erase)));
+        outcome.unwrap_or_else(|panicked| Err(SinkError::Refused(panicked.into())))
+    }
+
+    fn known(&self, key: KeyRef<'_>) -> Option<Object<Opaque>> {
+        call_out::call(Site::Sink, || self.inner.known(key)).ok().flatten().map(Object::erase)
+    }
+}
+
+/// The same delta of objects of another type.
+fn turn<A, B>(delta: Delta<A>, f: impl Fn(Object<A>) -> Object<B>) -> Delta<B> {
+    match delta {
+        Delta::Added(o) => Delta::Added(f(o)),
+        Delta::Updated(o) => Delta::Updated(f(o)),
+        Delta::Deleted(Deleted::Observed(o)) => Delta::Deleted(Deleted::Observed(f(o))),
+        Delta::Deleted(Deleted::Missed { key, last_known }) => {
+            Delta::Deleted(Deleted::Missed { key, last_known: last_known.map(f) })
+        }
+        Delta::ReplacedAll { version, objects, kept, complete, new_era } => {
+            Delta::ReplacedAll { version, objects: objects.into_iter().map(f).collect(), kept, complete, new_era }
+        }
+        Delta::Bookmark { version } => Delta::Bookmark { version },
+    }
+}

@@ -1,0 +1,269 @@
+//! Watches: opening one, reading it in batches, closing it.
+
+use super::{
+    failure::Place,
+    ingest::{Ingested, RawStream, Share},
+    list::explain,
+    observe::{Ending, FailureKind, ReflectorEvent},
+    run::{Over, Run, Taken},
+};
+use crate::{
+    flow::{Deleted, Delta, Object, ObjectKey},
+    source::{Next, SourceError, SourceErrorKind, WatchEvent, WatchParams},
+    sync::{Deadline, Instant},
+};
+use std::{cmp::Ordering, time::Duration};
+
+/// Deltas handed over at once, at most.
+const BATCH: usize = 256;
+/// A watch that stayed open for so long was a good one, whatever it brought. client-go: "very short watch".
+const SHORT: Duration = Duration::from_secs(1);
+/// How much longer than asked a server may keep a watch open before it is taken for dead.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Why a stream is over.
+enum End {
+    Clean,
+    Failed(SourceError),
+    TimedOut,
+    Unreadable(String),
+    SinkRefused(String),
+}
+
+/// One stream.
+struct Reading {
+    opened: Instant,
+    deadline: Deadline,
+    frames: u64,
+    /// A frame moved the position.
+    moved: bool,
+    /// Where the position will be when the sink has taken the batch.
+    ahead: String,
+    /// The batch holds a frame of an object, and not only bookmarks.
+    events: bool,
+}
+
+impl Run<'_> {
+    /// Watches, and watches again, until a list is due.
+    pub(super) fn watches(&mut self) -> Result<(), Over> {
+        let mut after_broken = false;
+        loop {
+            self.alive()?;
+            let params = WatchParams {
+                from: self.position.clone(),
+                timeout: self.watch_timeout(),
+                bookmarks: true,
+                scope: self.core.options.scope.clone(),
+            };
+            self.tell(&ReflectorEvent::Watching { from: params.from.clone(), timeout: params.timeout });
+            let again = match self.core.source.watch(self.stop, &params) {
+                Err(error) => {
+                    self.alive()?;
+                    let (kind, message) = explain(error);
+                    self.watch_failed(Place::Watch { after_broken: std::mem::take(&mut after_broken) }, kind, message)?
+                }
+                Ok(stream) => {
+                    self.contact(|_| {});
+                    let (kind, message, lived) = self.read(stream, params.timeout)?;
+                    after_broken = is_broken(&kind);
+                    if kind == FailureKind::CleanEnd && lived {
+                        continue;
+                    }
+                    self.watch_failed(Place::Stream { lived }, kind, message)?
+                }
+            };
+            if !again {
+                return Ok(());
+            }
+        }
+    }
+
+    fn watch_timeout(&mut self) -> Duration {
+        let (least, most) = self.core.options.watch_timeout;
+        let drawn = least + most.saturating_sub(least).mul_f64(self.rng.f64());
+        // Servers count whole seconds.
+        let whole = Duration::from_secs(drawn.as_secs());
+        if whole >= least { whole } else { drawn }
+    }
+
+    /// Reads a stream to its end and closes it. Says how it ended and whether it had been a good one.
+    fn read(&mut self, mut stream: Box<dyn RawStream>, timeout: Duration) -> Result<(FailureKind, String, bool), Over> {
+        let opened = self.now();
+        let mut reading = Reading {
+            opened,
+            deadline: Deadline::from(opened.checked_add(timeout.saturating_add(GRACE))),
+            frames: 0,
+            moved: false,
+            ahead: self.position.clone(),
+            events: false,
+        };
+        let end = self.read_on(&mut *stream, &mut reading);
+        drop(stream);
+        let (how, outcome) = match end {
+            Err(Over::SinkClosed) => (Ending::SinkRefused, Err(Over::SinkClosed)),
+            Err(Over::Stopped) => (Ending::Stopped, Err(Over::Stopped)),
+            Ok(End::Clean) => {
+                (Ending::Clean, Ok((FailureKind::CleanEnd, "the watch ended at once and brought nothing".to_owned())))
+            }
+            Ok(End::Failed(error)) => {
+                let (kind, message) = explain(error);
+                (Ending::Failed(kind_of(&kind)), Ok((kind, message)))
+            }
+            Ok(End::TimedOut) => {
+                let message = "the server did not end the watch in time; the connection is taken for dead".to_owned();
+                (Ending::TimedOut, Ok((FailureKind::Source(SourceErrorKind::Timeout), message)))
+            }
+            Ok(End::Unreadable(why)) => (Ending::Unreadable, Ok((FailureKind::Unreadable, why))),
+            Ok(End::SinkRefused(why)) => (Ending::SinkRefused, Ok((FailureKind::SinkRefused, why))),
+        };
+        let lasted = self.now().since(reading.opened);
+        self.tell(&ReflectorEvent::Ended { how, frames: reading.frames, lasted });
+        let (kind, message) = outcome?;
+        Ok((kind, message, reading.moved || lasted >= SHORT))
+    }
+
+    /// Batches are what the stream has ready. Everything that came before an end is handed over before the end is
+    /// looked at, so nothing of a watch is applied after the list that follows it.
+    fn read_on(&mut self, stream: &mut dyn RawStream, reading: &mut Reading) -> Result<End, Over> {
+        let core = self.core;
+        let share = Share { sink: &*core.sink, reuse: false };
+        loop {
+            self.alive()?;
+            let mut end = self.take(stream.next(share, &self.wake, reading.deadline), reading)?;
+            while end.is_none() && self.batch.len() < BATCH {
+                let Some(next) = stream.ready(share) else { break };
+                end = self.take(next, reading)?;
+            }
+            if !self.batch.is_empty() {
+                if let Taken::Refused { some, why } = self.hand_over()? {
+                    if some {
+                        self.partly_taken();
+                    }
+                    self.refused(&why);
+                    return Ok(End::SinkRefused(why));
+                }
+                if reading.ahead != self.position {
+                    reading.moved = true;
+                    let ahead = std::mem::take(&mut reading.ahead);
+                    self.moved_to(&ahead);
+                    reading.ahead = ahead;
+                }
+                self.accepted();
+                let (now, events, stale) = (self.now(), std::mem::take(&mut reading.events), self.stale.len());
+                self.contact(|health| {
+                    health.stale_objects = stale;
+                    if events {
+                        health.last_event = Some(now);
+                    }
+                });
+            }
+            if let Some(end) = end {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Puts what the stream answered into the batch; `Some` when the stream is over.
+    fn take(&mut self, next: Next<Ingested>, reading: &mut Reading) -> Result<Option<End>, Over> {
+        let event = match next {
+            Next::Event(event) => event,
+            Next::End => return Ok(Some(End::Clean)),
+            Next::Failed(error) => return Ok(Some(End::Failed(error))),
+            Next::Deadline => return Ok(Some(End::TimedOut)),
+            Next::Woken => return Ok(None),
+            Next::Stopped => {
+                self.alive()?;
+                let error = SourceError::new(SourceErrorKind::Stopped).with_context("the source stopped by itself");
+                return Ok(Some(End::Failed(error)));
+            }
+        };
+        reading.frames += 1;
+        let (object, delta): (Ingested, fn(Object<_>) -> Delta<_>) = match event {
+            WatchEvent::Added(o) => (o, Delta::Added),
+            WatchEvent::Modified(o) => (o, Delta::Updated),
+            WatchEvent::Deleted(Err(failed)) if failed.key.is_some() => {
+                // The deletion is sure, whatever the object was last.
+                self.skipped(&failed);
+                if let Some(key) = failed.key {
+                    reading.events = true;
+                    self.stale.remove(&key);
+                    self.batch.push(Delta::Deleted(Deleted::Missed { key: key.clone(), last_known: None }));
+                    self.reached(failed.version.as_deref(), Some(&key), reading);
+                }
+                return Ok(None);
+            }
+            WatchEvent::Deleted(o) => (o, |o| Delta::Deleted(Deleted::Observed(o))),
+            WatchEvent::Bookmark { version } => {
+                self.reached(Some(&version), None, reading);
+                return Ok(None);
+            }
+            WatchEvent::Undecodable(u) => (Err(u.into()), Delta::Updated),
+        };
+        match object {
+            Ok(object) => {
+                reading.events = true;
+                if !self.stale.is_empty() {
+                    self.stale.remove(Object::key(&object));
+                }
+                let backwards = {
+                    let version = Object::version(&object);
+                    self.advance(&version, Some(Object::key(&object)), reading)
+                };
+                self.batch.push(delta(object));
+                if backwards {
+                    // Its own version must not become the sink's.
+                    self.batch.push(Delta::Bookmark { version: reading.ahead.clone() });
+                }
+                Ok(None)
+            }
+            Err(failed) => {
+                self.skipped(&failed);
+                let Some(key) = failed.key else { return Ok(Some(End::Unreadable(failed.why))) };
+                self.reached(failed.version.as_deref(), Some(&key), reading);
+                self.stale.insert(key);
+                Ok(None)
+            }
+        }
+    }
+
+    /// A frame without an object to hand over; the sink is told how far the source is.
+    fn reached(&mut self, version: Option<&str>, key: Option<&ObjectKey>, reading: &mut Reading) {
+        if let Some(version) = version {
+            self.advance(version, key, reading);
+        }
+        self.batch.push(Delta::Bookmark { version: reading.ahead.clone() });
+    }
+
+    /// Moves the position to come, never back. Says whether the frame lies before it.
+    fn advance(&self, version: &str, key: Option<&ObjectKey>, reading: &mut Reading) -> bool {
+        if version.is_empty() || version == reading.ahead {
+            return false;
+        }
+        match self.core.source.compare(version, &reading.ahead) {
+            Some(Ordering::Less) => {
+                let (version, position) = (version.to_owned(), reading.ahead.clone());
+                self.tell(&ReflectorEvent::Backwards { key: key.cloned(), version, position });
+                true
+            }
+            Some(Ordering::Equal) => false,
+            Some(Ordering::Greater) | None => {
+                reading.ahead.clear();
+                reading.ahead.push_str(version);
+                false
+            }
+        }
+    }
+}
+
+fn kind_of(kind: &FailureKind) -> SourceErrorKind {
+    match kind {
+        FailureKind::Source(kind) => kind.clone(),
+        FailureKind::CleanEnd | FailureKind::Unreadable | FailureKind::SinkRefused => SourceErrorKind::Other,
+    }
+}
+
+/// Whether the stream's connection broke, so that others of the same pool may be dead too.
+fn is_broken(kind: &FailureKind) -> bool {
+    use SourceErrorKind::{Connect, Timeout, Transport};
+    matches!(kind, FailureKind::Source(Connect | Timeout | Transport))
+}
