@@ -323,3 +323,6 @@ impl<T> fmt::Debug for ReflectorBuilder<T> {
         f.debug_struct("ReflectorBuilder").field("name", &self.options.name).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! What the reflector asks, hands over and tells, against a scripted source on a manual clock.
+//!
+//! A [`Script`] answers the n-th list and the n-th watch with what the test wrote down; every request is put on record
+//! with its time. A request beyond the script stays unanswered until stop. [`World`] runs one reflector over it, with
+//! no jitter and no spread unless the test wants them, and with a sink that writes down what it is given.
+
+mod script;
+mod story;
+
+use super::{Backoff, InitialState, Reflector, ReflectorBuilder, ReflectorEvent, RunError};
+use crate::sync::{Arc, JoinHandle, ManualClock, Mutex, Stop, spawn};
+use script::{Item, Recorder, Script};
+use std::time::Duration;
+
+/// Seconds as a duration.
+fn secs(s: f64) -> Duration {
+    Duration::from_secs_f64(s)
+}
+
+/// One reflector at work.
+struct World {
+    clock: ManualClock,
+    script: Arc<Script>,
+    sink: Arc<Recorder>,
+    told: Arc<Mutex<Vec<(Duration, ReflectorEvent)>>>,
+    stop: Stop,
+    reflector: Arc<Reflector<Item>>,
+    thread: Option<JoinHandle<Result<(), RunError>>>,
+}
+
+impl World {
+    /// Runs a reflector over `script` until everything rests.
+    fn start(script: Script) -> Self {
+        Self::start_with(script, Recorder::default(), |b| b)
+    }
+
+    fn start_with(
+        script: Script,
+        sink: Recorder,
+        options: impl FnOnce(ReflectorBuilder<Item>) -> ReflectorBuilder<Item>,
+    ) -> Self {
+        let world = Self::build(script, sink, options);
+        world.go()
+    }
+
+    fn build(script: Script, sink: Recorder, options: impl FnOnce(ReflectorBuilder<Item>) -> ReflectorBuilder<Item>) -> Self {
+        let clock = ManualClock::new();
+        let (script, sink, told) = (Arc::new(script.on(&clock)), Arc::new(sink), Arc::new(Mutex::new(Vec::new())));
+        let (at, tell) = (clock.clock(), told.clone());
+        let builder = Reflector::builder_with(script.clone(), Item::transform, sink.clone())
+            .clock(&clock)
+            .seed(7)
+            .backoff(Backoff { jitter: 0.0, ..Backoff::default() })
+            .relist_spread(Duration::ZERO)
+            .observe(move |e| tell.lock().push((at.now().since_start(), e.clone())));
+        let (reflector, stop) = (Arc::new(options(builder).build()), Stop::with_clock(&clock));
+        Self { clock, script, sink, told, stop, reflector, thread: None }
+    }
+
+    fn go(mut self) -> Self {
+        let (reflector, stop) = (self.reflector.clone(), self.stop.clone());
+        self.thread = Some(spawn(&self.clock, "reflector", move || reflector.run(&stop)).unwrap());
+        self.clock.settle();
+        self
+    }
+
+    fn advance(&self, seconds: f64) {
+        self.clock.advance(secs(seconds));
+    }
+
+    /// What was asked, one line a request: the time in seconds, and the request.
+    fn asked(&self) -> Vec<String> {
+        self.script.asked()
+    }
+
+    /// What the sink was given since the last look.
+    fn given(&self) -> Vec<String> {
+        std::mem::take(&mut self.sink.given.lock())
+    }
+
+    /// What was told since the last look, without the requests and without times.
+    fn told(&self) -> Vec<ReflectorEvent> {
+        std::mem::take(&mut *self.told.lock()).into_iter().map(|(_, e)| e).collect()
+    }
+
+    /// Stops, and checks that nothing is left open.
+    fn stop(&mut self) -> Result<(), RunError> {
+        self.stop.stop();
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), RunError> {
+        let outcome = self.thread.take().unwrap().join().unwrap();
+        assert_eq!(self.script.open(), 0, "a stream was left open");
+        outcome
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
+}
