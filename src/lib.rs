@@ -10,10 +10,8 @@ pub mod flow;
 pub mod sync;
 
 // The river.
-pub mod queue;
-pub mod reflector;
-mod ring;
 pub mod source;
+pub mod reflector;
 pub mod queue;
 pub mod store;
 mod ring;

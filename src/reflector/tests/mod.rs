@@ -7,7 +7,7 @@
 mod script;
 mod story;
 
-use super::{Backoff, InitialState, Reflector, ReflectorBuilder, ReflectorEvent, RunError};
+use super::{Backoff, Reflector, ReflectorBuilder, ReflectorEvent, RunError};
 use crate::sync::{Arc, JoinHandle, ManualClock, Mutex, Stop, spawn};
 use script::{Item, Recorder, Script};
 use std::time::Duration;
