@@ -63,7 +63,7 @@ pub(crate) struct Refusal {
     pub(crate) key: ObjectKey,
     /// Which index.
     pub(crate) index: String,
-    /// What its function, or `Hash`, `Eq` or `Drop` of a value it emitted, did.
+    /// What its function did, or `Hash` or `Eq` of a value it emitted.
     pub(crate) why: Panicked,
 }
 
@@ -143,15 +143,22 @@ enum Reached {
     Text(String),
 }
 
+impl Reached {
+    fn by(object: &Object<Opaque>) -> Option<Self> {
+        (!Object::version(object).is_empty()).then(|| Self::Object(object.clone()))
+    }
+}
+
 impl Step<'_> {
     fn each(&mut self, deltas: &mut VecDeque<Delta<Opaque>>) -> Vec<Event<Opaque>> {
         let mut events = Vec::with_capacity(deltas.len());
+        // The last version that is told; what tells none moves nothing.
         let mut reached = None;
         let mut tell = |change| events.push(Event { cause: Cause::Watch, change });
         while let Some(delta) = deltas.pop_front() {
             match delta {
                 Delta::Added(new) | Delta::Updated(new) => {
-                    reached = Some(Reached::Object(new.clone()));
+                    reached = Reached::by(&new).or(reached);
                     match self.put(&new) {
                         Put::Added => tell(Change::Added(new)),
                         Put::Updated { old } => tell(Change::Updated { old, new }),
@@ -160,7 +167,7 @@ impl Step<'_> {
                 }
                 Delta::Deleted(deleted) => {
                     if let Deleted::Observed(last) = &deleted {
-                        reached = Some(Reached::Object(last.clone()));
+                        reached = Reached::by(last).or(reached);
                     }
                     match (self.remove(deleted.key()), deleted) {
                         (None, _) => self.unknown_deletes += 1,
@@ -171,6 +178,7 @@ impl Step<'_> {
                         }
                     }
                 }
+                Delta::Bookmark { version } if version.is_empty() => {}
                 Delta::Bookmark { version } => reached = Some(Reached::Text(version)),
                 whole @ Delta::ReplacedAll { .. } => {
                     deltas.push_front(whole);
@@ -207,10 +215,8 @@ impl Step<'_> {
             }
         }
         self.next.initial_done = true;
-        // A state without a version says that the source has none, so it is taken as it is.
-        if *self.next.version != *version {
-            self.next.version = version.into();
-        }
+        // Also when it is empty: a whole state without a version says that the source has none.
+        self.reach(&version);
     }
 
     /// Stores an object, unless it is what is stored or an index refuses it.
@@ -273,9 +279,8 @@ impl Step<'_> {
         Some(old)
     }
 
-    /// The source has reached this version. One that is not told is not reached.
     fn reach(&mut self, version: &str) {
-        if !version.is_empty() && *self.next.version != *version {
+        if *self.next.version != *version {
             self.next.version = version.into();
         }
     }
