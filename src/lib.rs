@@ -16,3 +16,6 @@ pub mod queue;
 pub mod store;
 mod ring;
 pub mod processor;
+
+// A server to run it against.
+pub mod memory;
