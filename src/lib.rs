@@ -17,5 +17,6 @@ pub mod store;
 mod ring;
 pub mod processor;
 
-// A server to run it against.
+// Where it meets, and a server to run it against.
+pub mod informer;
 pub mod memory;

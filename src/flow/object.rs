@@ -73,7 +73,8 @@ struct Stored<T> {
 
 /// What is known of a type at run time.
 struct Table {
-    type_id: TypeId,
+    /// A function, since `TypeId::of` is const only from Rust 1.91 on.
+    type_id: fn() -> TypeId,
     /// Frees a `Stored` of this type whose last handle is gone.
     free: unsafe fn(NonNull<Header>),
 }
@@ -138,7 +139,7 @@ impl Version {
 struct TableOf<T>(PhantomData<T>);
 
 impl<T: 'static> TableOf<T> {
-    const TABLE: &'static Table = &Table { type_id: TypeId::of::<T>(), free: Self::free };
+    const TABLE: &'static Table = &Table { type_id: TypeId::of::<T>, free: Self::free };
 
     /// # Safety
     /// `header` begins a `Stored<T>` made by `Object::<T>::with_key`, and no handle to it is left.
@@ -251,7 +252,10 @@ impl Event<Opaque> {
 
 impl<T> Object<T> {
     fn check<U: 'static>(&self) {
-        assert!(Self::header(self).table.type_id == TypeId::of::<U>(), "an object of another type came down this pipeline");
+        let table = Self::header(self).table;
+        // Nearly always the same table; one type may have several, one per codegen unit.
+        let same = std::ptr::eq(table, TableOf::<U>::TABLE) || (table.type_id)() == TypeId::of::<U>();
+        assert!(same, "an object of another type came down this pipeline");
     }
 
     fn header(this: &Self) -> &Header {

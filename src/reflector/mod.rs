@@ -106,17 +106,36 @@ struct Core {
     shared: Shared,
 }
 
-struct Options {
-    name: String,
-    scope: Scope,
-    initial: InitialState,
-    page_size: u32,
-    backoff: Backoff,
-    relist_spread: Duration,
-    watch_timeout: (Duration, Duration),
-    seed: Option<u64>,
-    clock: Clock,
-    hook: Option<Hook>,
+/// Every choice there is, with its default; the builder's methods explain them.
+#[derive(Clone)]
+pub(crate) struct Options {
+    pub(crate) name: String,
+    pub(crate) scope: Scope,
+    pub(crate) initial: InitialState,
+    pub(crate) page_size: u32,
+    pub(crate) backoff: Backoff,
+    pub(crate) relist_spread: Duration,
+    pub(crate) watch_timeout: (Duration, Duration),
+    pub(crate) seed: Option<u64>,
+    pub(crate) clock: Clock,
+    pub(crate) hook: Option<Hook>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            name: String::from("reflector"),
+            scope: Scope::default(),
+            initial: InitialState::default(),
+            page_size: 0,
+            backoff: Backoff::default(),
+            relist_spread: Duration::from_secs(1),
+            watch_timeout: (Duration::from_secs(300), Duration::from_secs(600)),
+            seed: None,
+            clock: Clock::real(),
+            hook: None,
+        }
+    }
 }
 
 /// What others may ask a running reflector for.
@@ -164,26 +183,14 @@ impl<T: Send + Sync + 'static> Reflector<T> {
 
 impl Reflector<Opaque> {
     /// For rooms that have erased their types themselves. The sink's panics are not contained.
-    pub(crate) fn erased(source: Arc<dyn RawSource>, sink: Arc<dyn DeltaSink<Opaque>>) -> ReflectorBuilder<Opaque> {
-        ReflectorBuilder::new(source, sink)
+    pub(crate) fn erased(source: Arc<dyn RawSource>, sink: Arc<dyn DeltaSink<Opaque>>, options: Options) -> Self {
+        Self::of(source, sink, options)
     }
 }
 
 impl<T> ReflectorBuilder<T> {
     fn new(source: Arc<dyn RawSource>, sink: Arc<dyn DeltaSink<Opaque>>) -> Self {
-        let options = Options {
-            name: String::from("reflector"),
-            scope: Scope::default(),
-            initial: InitialState::default(),
-            page_size: 0,
-            backoff: Backoff::default(),
-            relist_spread: Duration::from_secs(1),
-            watch_timeout: (Duration::from_secs(300), Duration::from_secs(600)),
-            seed: None,
-            clock: Clock::real(),
-            hook: None,
-        };
-        Self { source, sink, options, of: PhantomData }
+        Self { source, sink, options: Options::default(), of: PhantomData }
     }
 
     /// A name for messages.
@@ -246,23 +253,22 @@ impl<T> ReflectorBuilder<T> {
 
     /// Is told of everything, on the reflector's thread, as it happens; so it should be quick. A panic in it is
     /// contained. The last one given is the one that is used.
-    pub fn observe(self, hook: impl Fn(&ReflectorEvent) + Send + Sync + 'static) -> Self {
-        self.observe_shared(Arc::new(hook))
-    }
-
-    pub(crate) fn observe_shared(mut self, hook: Hook) -> Self {
-        self.options.hook = Some(hook);
+    pub fn observe(mut self, hook: impl Fn(&ReflectorEvent) + Send + Sync + 'static) -> Self {
+        self.options.hook = Some(Arc::new(hook));
         self
     }
 
     /// The reflector. It asks for nothing before it runs.
     pub fn build(self) -> Reflector<T> {
-        let Self { source, sink, options, of } = self;
-        Reflector { core: Core { source, sink, options, shared: Shared::default() }, of }
+        Reflector::of(self.source, self.sink, self.options)
     }
 }
 
 impl<T> Reflector<T> {
+    fn of(source: Arc<dyn RawSource>, sink: Arc<dyn DeltaSink<Opaque>>, options: Options) -> Self {
+        Self { core: Core { source, sink, options, shared: Shared::default() }, of: PhantomData }
+    }
+
     /// Keeps the sink equal to the source until `stop`. *Blocks*: all the time, on this thread.
     ///
     /// When it returns, nothing of it is open any more, and it calls neither source nor sink nor hook. May be called

@@ -1,0 +1,163 @@
+//! [`InformerBuilder`]: every choice, with its default.
+
+use super::{
+    InformerEvent, SharedInformer,
+    engine::{Hook, Observer, StoreEngine},
+    shared::{Engine, InformerState, Inner},
+};
+use crate::{
+    flow::DeltaSink,
+    processor::Processor,
+    queue::RealFifo,
+    reflector::{self, Backoff, InitialState, RawSource, Reflector},
+    source::{ListerWatcher, Scope},
+    store::{IndexError, IndexSpec, Writer},
+    sync::{Arc, Clock, Monitor, Stop},
+};
+use std::{fmt, hash::Hash, marker::PhantomData, ops::RangeInclusive, time::Duration};
+
+/// Why an informer could not be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Two indices have the same name, or a name is not fit.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+}
+
+/// Builds a [`SharedInformer`]; see [`SharedInformer::builder`].
+#[must_use = "a builder does nothing until `build`"]
+pub struct InformerBuilder<T> {
+    source: Arc<dyn RawSource>,
+    options: reflector::Options,
+    indices: Vec<IndexSpec>,
+    wiring: Engine,
+    hook: Option<Hook>,
+    _type: PhantomData<fn() -> T>,
+}
+
+impl<T: Send + Sync + 'static> InformerBuilder<T> {
+    pub(super) fn new<L, E, F>(source: L, transform: F) -> Self
+    where
+        L: ListerWatcher,
+        E: fmt::Display + 'static,
+        F: Fn(L::Object) -> Result<T, E> + Send + Sync + 'static,
+    {
+        Self {
+            source: reflector::ingest(source, transform),
+            options: reflector::Options { name: "informer".into(), ..reflector::Options::default() },
+            indices: Vec::new(),
+            wiring: Engine::default(),
+            hook: None,
+            _type: PhantomData,
+        }
+    }
+
+    /// Names it in reports and waits. Default: "informer".
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.options.name = name.into();
+        self
+    }
+
+    /// Which objects. Default: all.
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.options.scope = scope;
+        self
+    }
+
+    /// How the first state is asked for. Default: [`InitialState::Any`].
+    pub fn initial(mut self, initial: InitialState) -> Self {
+        self.options.initial = initial;
+        self
+    }
+
+    /// Items per page of a list. Default: as client-go chooses it.
+    pub fn page_size(mut self, items: u32) -> Self {
+        self.options.page_size = items;
+        self
+    }
+
+    /// How failures are paced. Default: 0.8 s, doubled up to 30 s, with jitter.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.options.backoff = backoff;
+        self
+    }
+
+    /// The most by which a list that follows an expired watch is put off, at random. Default: 1 s.
+    pub fn relist_spread(mut self, spread: Duration) -> Self {
+        self.options.relist_spread = spread;
+        self
+    }
+
+    /// Between which times a watch asks to be ended. Default: 5 to 10 minutes.
+    pub fn watch_timeout(mut self, range: RangeInclusive<Duration>) -> Self {
+        self.options.watch_timeout = range.into_inner();
+        self
+    }
+
+    /// Makes all jitter repeat. Default: drawn at random.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.options.seed = Some(seed);
+        self
+    }
+
+    /// An index: `f` emits the values under which an object is to be found. See [`crate::store::StoreReader::by_index`].
+    /// A panic in `f` refuses that update of the object: its old state stays everywhere, and it is reported.
+    pub fn index<V>(mut self, name: &str, f: impl Fn(&T, &mut dyn FnMut(V)) + Send + Sync + 'static) -> Self
+    where
+        V: Hash + Ord + Clone + Send + Sync + 'static,
+    {
+        self.indices.push(IndexSpec::new(name, f));
+        self
+    }
+
+    /// On which threads the stages run. Default: [`Engine::Merged`].
+    pub fn engine(mut self, engine: Engine) -> Self {
+        self.wiring = engine;
+        self
+    }
+
+    /// The clock of everything in it. Default: the machine's.
+    pub fn clock(mut self, clock: &Clock) -> Self {
+        self.options.clock = clock.clone();
+        self
+    }
+
+    /// Is told of everything that happens and fails, on the thread where it does, without a lock held. Must not block;
+    /// a panic in it is contained.
+    pub fn observe(mut self, hook: impl Fn(&InformerEvent<'_>) + Send + Sync + 'static) -> Self {
+        self.hook = Some(Arc::new(hook));
+        self
+    }
+
+    /// The informer, not running yet.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub fn build(self) -> Result<SharedInformer<T>, BuildError> {
+        let Self { source, mut options, indices, wiring, hook, .. } = self;
+        let (name, clock) = (options.name.clone(), options.clock.clone());
+        let stop = Stop::with_clock(&clock);
+        let writer = Writer::new(indices)?;
+        let reader = writer.reader();
+        let observer = Arc::new(Observer::new(hook, stop.clone()));
+        let processor = Arc::new(Processor::new(&clock, reader.clone(), observer.clone()));
+        let engine = Arc::new(StoreEngine::new(writer, processor.clone(), observer.clone()));
+        let queue = (wiring == Engine::Decoupled).then(|| Arc::new(RealFifo::new(&name, &clock)));
+        let sink: Arc<dyn DeltaSink<_>> = match &queue {
+            Some(queue) => queue.clone(),
+            None => engine.clone(),
+        };
+        let told = observer.clone();
+        options.hook = Some(Arc::new(move |e| told.tell(&InformerEvent::Reflector(e))));
+        let reflector = Arc::new(Reflector::erased(source, sink, options));
+        let state = Monitor::new(InformerState::New);
+        Ok(SharedInformer::from_inner(Inner { name, clock, reflector, engine, queue, processor, reader, observer, stop, state }))
+    }
+}
+
+impl<T> fmt::Debug for InformerBuilder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InformerBuilder").field("name", &self.options.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,149 @@
+//! The engine: applies deltas to the store, publishes, fans out. It is a sink, so the reflector can call it directly
+//! (merged) or a delta queue can stand between (decoupled).
+
+use crate::{
+    flow::{Delta, DeltaSink, KeyRef, Object, ObjectKey, Opaque, SinkError},
+    processor::{Processor, Report},
+    reflector::ReflectorEvent,
+    store::{AnyReader, Publication, Writer},
+    sync::{
+        Arc, Monitor, Once, Stop, Turn,
+        atomic::{AtomicU64, Ordering},
+        call_out::{Site, contain},
+    },
+};
+use std::collections::VecDeque;
+
+/// What an informer tells its `observe` hook. Every failure is among it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum InformerEvent<'a> {
+    /// What the reflector does and meets.
+    Reflector(&'a ReflectorEvent),
+    /// A handler panicked; the panic was contained.
+    HandlerPanicked {
+        /// The handler's name.
+        handler: &'a str,
+        /// The panic's message.
+        message: &'a str,
+    },
+    /// An object was refused by the store; its old state, if any, stays.
+    Refused {
+        /// Which object.
+        key: &'a ObjectKey,
+        /// Why.
+        why: &'a str,
+    },
+    /// The source told of the deletion of objects that were not there; nobody was told.
+    UnknownDeletes {
+        /// How many, in one batch.
+        count: usize,
+    },
+}
+
+pub(super) type Hook = Arc<dyn Fn(&InformerEvent<'_>) + Send + Sync>;
+
+/// The user's hook and the counters beside it.
+pub(super) struct Observer {
+    hook: Option<Hook>,
+    pub(super) refused: AtomicU64,
+    pub(super) unknown_deletes: AtomicU64,
+    pub(super) handler_panics: AtomicU64,
+    /// Set when a handler with [`crate::processor::PanicPolicy::Abort`] panicked.
+    aborted: Once<(String, String)>,
+    /// The informer's own stop.
+    stop: Stop,
+}
+
+impl Observer {
+    pub(super) fn new(hook: Option<Hook>, stop: Stop) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { hook, refused: zero(), unknown_deletes: zero(), handler_panics: zero(), aborted: Once::new(), stop }
+    }
+
+    pub(super) fn tell(&self, event: &InformerEvent<'_>) {
+        if let Some(hook) = &self.hook {
+            contain(Site::Hook, || hook(event));
+        }
+    }
+
+    /// The handler that asked for the end, and why.
+    pub(super) fn aborted(&self) -> Option<&(String, String)> {
+        self.aborted.get()
+    }
+
+    fn published(&self, p: &Publication) {
+        for refusal in &p.refused {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            self.tell(&InformerEvent::Refused { key: &refusal.key, why: &refusal.to_string() });
+        }
+        if p.unknown_deletes > 0 {
+            self.unknown_deletes.fetch_add(p.unknown_deletes as u64, Ordering::Relaxed);
+            self.tell(&InformerEvent::UnknownDeletes { count: p.unknown_deletes });
+        }
+    }
+}
+
+impl Report for Observer {
+    fn handler_panicked(&self, handler: &str, message: &str) {
+        self.handler_panics.fetch_add(1, Ordering::Relaxed);
+        self.tell(&InformerEvent::HandlerPanicked { handler, message });
+    }
+
+    fn abort(&self, handler: &str, message: &str) {
+        self.aborted.set((handler.to_owned(), message.to_owned())).ok();
+        self.stop.stop();
+    }
+}
+
+/// Called by one thread at a time: the reflector's when merged, the processor's when decoupled.
+pub(super) struct StoreEngine {
+    /// The writer, and room for a batch, kept from one to the next.
+    turn: Turn<(Writer, VecDeque<Delta<Opaque>>)>,
+    reader: AnyReader,
+    processor: Arc<Processor>,
+    observer: Arc<Observer>,
+    /// Set after the first whole state has been published and handed to every listener's ring.
+    pub(super) synced: Monitor<bool>,
+}
+
+impl StoreEngine {
+    pub(super) fn new(writer: Writer, processor: Arc<Processor>, observer: Arc<Observer>) -> Self {
+        let reader = writer.reader();
+        Self { turn: Turn::new((writer, VecDeque::new())), reader, processor, observer, synced: Monitor::new(false) }
+    }
+}
+
+impl DeltaSink<Opaque> for StoreEngine {
+    fn apply(&self, batch: &mut Vec<Delta<Opaque>>) -> Result<(), SinkError> {
+        let mut turn = self.turn.take();
+        let (writer, deltas) = &mut *turn;
+        deltas.extend(batch.drain(..));
+        self.steps(writer, deltas);
+        Ok(())
+    }
+
+    fn known(&self, key: KeyRef<'_>) -> Option<Object<Opaque>> {
+        self.reader.get(key)
+    }
+}
+
+impl StoreEngine {
+    /// Applies what a queue handed out.
+    pub(super) fn take(&self, deltas: &mut VecDeque<Delta<Opaque>>) {
+        self.steps(&mut self.turn.take().0, deltas);
+    }
+
+    /// Store first, then listeners: a handler that is told of an event finds its effect in the store.
+    fn steps(&self, writer: &mut Writer, deltas: &mut VecDeque<Delta<Opaque>>) {
+        while let Some(publication) = writer.apply(deltas) {
+            self.observer.published(&publication);
+            let synced = publication.new.initial_done() && !publication.old.initial_done();
+            self.processor.distribute(publication);
+            if synced {
+                *self.synced.lock() = true;
+                self.synced.notify_all();
+            }
+        }
+    }
+}

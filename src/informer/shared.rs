@@ -1,0 +1,448 @@
+//! [`SharedInformer`]: the river, assembled.
+//!
+//! ```text
+//! merged      source → reflector ───────────────→ engine (store, then processor) → rings → handlers
+//!             one thread: the caller of `run`                                       a thread each
+//!
+//! decoupled   source → reflector → RealFifo ─────→ engine (store, then processor) → rings → handlers
+//!             a thread             the caller of `run`                              a thread each
+//! ```
+//!
+//! Order at the end: the reflector ends (and closes its stream), the queue is closed, the engine ends, the listeners
+//! leave, every thread is joined; only then does `run` return.
+
+use super::{
+    Registration,
+    builder::InformerBuilder,
+    engine::{Observer, StoreEngine},
+};
+use crate::{
+    flow::{Event, Opaque},
+    processor::{AddHandlerError, Handler, HandlerOptions, Processor, erase},
+    queue::RealFifo,
+    reflector::{self, Health, Reflector},
+    source::ListerWatcher,
+    store::{AnyReader, Lister, StoreReader},
+    sync::{
+        Arc, Clock, Deadline, JoinHandle, Monitor, Mutex, Stop, Synced, WaitError,
+        atomic::Ordering,
+        call_out::{self, Site},
+        spawn,
+    },
+};
+use std::{fmt, io, marker::PhantomData};
+
+/// Deltas that the decoupled engine takes at once.
+const TAKE: usize = 256;
+
+/// On which threads the stages run. What handlers and readers see is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Engine {
+    /// One thread reads the source, writes the store and fans out.
+    #[default]
+    Merged,
+    /// One thread reads the source, another takes from a queue, writes the store and fans out.
+    Decoupled,
+}
+
+/// Where an informer is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InformerState {
+    /// `run` has not been called.
+    New,
+    /// Inside `run`.
+    Running,
+    /// `run` has returned, or the last handle was dropped before it was called.
+    Stopped,
+}
+
+/// Why [`SharedInformer::run`] failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// An informer runs once; build another.
+    #[error("the informer runs or has run already; build another one")]
+    AlreadyRan,
+    /// The operating system gave no thread.
+    #[error("no thread for the informer")]
+    Spawn(#[source] io::Error),
+    /// A handler that asked for it by [`crate::processor::PanicPolicy::Abort`] panicked.
+    #[error("handler {handler} panicked: {message}")]
+    HandlerPanicked {
+        /// The handler's name.
+        handler: String,
+        /// The panic's message.
+        message: String,
+    },
+    /// A thread of the informer panicked outside of user code: a defect of this crate.
+    #[error("thread {thread} panicked: {message}")]
+    ThreadPanicked {
+        /// The thread's name.
+        thread: String,
+        /// The panic's message.
+        message: String,
+    },
+}
+
+/// A local, indexed, live copy of the objects of one source, shared by any number of handlers and readers.
+///
+/// Cheap to clone; clones are handles to the same informer. *Life*: built, then [`SharedInformer::run`] exactly once,
+/// until its [`Stop`] is given, the last handle is dropped, or a handler aborts it. Handlers may be added and removed at
+/// any time; readers keep working after the end, on what was stored last.
+///
+/// *Order*: each handler is called one event at a time, in order, on a thread of its own; the store holds an event's
+/// effect (or a later one) before any handler is told of it. *Panics* of user code are contained, counted and reported
+/// to the `observe` hook. client-go: `SharedIndexInformer`.
+pub struct SharedInformer<T> {
+    handle: Arc<LastHandle>,
+    _type: PhantomData<fn() -> T>,
+}
+
+/// Stops the informer when the last handle goes. Never waits for `run`, since that may be the thread it happens on; an
+/// informer that never ran has only sleeping listeners, which are joined unless this is one of them.
+struct LastHandle(Arc<Inner>);
+
+impl Drop for LastHandle {
+    fn drop(&mut self) {
+        self.0.stop.stop();
+        let never_ran = {
+            let mut state = self.0.state.lock();
+            let new = *state == InformerState::New;
+            if new {
+                *state = InformerState::Stopped;
+            }
+            new
+        };
+        if never_ran {
+            self.0.state.notify_all();
+            self.0.processor.stop();
+            if call_out::inside().is_none() {
+                self.0.processor.close();
+            }
+        }
+    }
+}
+
+pub(super) struct Inner {
+    pub(super) name: String,
+    pub(super) clock: Clock,
+    pub(super) reflector: Arc<Reflector<Opaque>>,
+    pub(super) engine: Arc<StoreEngine>,
+    /// Between the two, when decoupled.
+    pub(super) queue: Option<Arc<RealFifo<Opaque>>>,
+    pub(super) processor: Arc<Processor>,
+    pub(super) reader: AnyReader,
+    pub(super) observer: Arc<Observer>,
+    pub(super) stop: Stop,
+    pub(super) state: Monitor<InformerState>,
+}
+
+impl<T: Send + Sync + 'static> SharedInformer<T> {
+    /// An informer of a source's objects as they are.
+    pub fn builder<L: ListerWatcher<Object = T>>(source: L) -> InformerBuilder<T> {
+        InformerBuilder::new(source, Ok::<_, std::convert::Infallible>)
+    }
+
+    /// An informer of what `transform` makes of a source's objects, once per received object, before they are stored.
+    /// An object that it refuses keeps its old state and is reported.
+    pub fn builder_with<L, E, F>(source: L, transform: F) -> InformerBuilder<T>
+    where
+        L: ListerWatcher,
+        E: fmt::Display + 'static,
+        F: Fn(L::Object) -> Result<T, E> + Send + Sync + 'static,
+    {
+        InformerBuilder::new(source, transform)
+    }
+
+    pub(super) fn from_inner(inner: Inner) -> Self {
+        Self { handle: Arc::new(LastHandle(Arc::new(inner))), _type: PhantomData }
+    }
+
+    fn inner(&self) -> &Arc<Inner> {
+        &self.handle.0
+    }
+
+    /// Runs the informer on this thread until `stop` is given. *Blocks*: until then, and until every thread that the
+    /// informer started has ended: nothing of it is called afterwards. A callback that never returns keeps it here.
+    ///
+    /// # Errors
+    /// [`RunError`]. It never ends silently because something panicked.
+    pub fn run(&self, stop: &Stop) -> Result<(), RunError> {
+        self.inner().begin()?;
+        self.inner().run(stop)
+    }
+
+    /// [`SharedInformer::run`] on a thread of its own.
+    ///
+    /// # Errors
+    /// `AlreadyRan`, or `Spawn` when there is no thread for it; the informer is stopped then.
+    pub fn spawn(&self, stop: &Stop) -> Result<InformerHandle, RunError> {
+        self.inner().begin()?;
+        // The thread keeps no handle: dropping the last one must stop it.
+        let (inner, stop) = (self.inner().clone(), stop.clone());
+        let started = spawn(&self.inner().clock, "informer", move || inner.run(&stop));
+        match started {
+            Ok(thread) => Ok(InformerHandle { stop: self.inner().stop.clone(), thread: Mutex::new(Some(thread)) }),
+            Err(e) => {
+                self.inner().end();
+                Err(RunError::Spawn(e))
+            }
+        }
+    }
+
+    /// Stops the informer and waits until `run` has returned.
+    ///
+    /// # Errors
+    /// `Timeout` (it is stopping all the same), `WouldDeadlock` inside a callback of this crate (stopping, too).
+    pub fn shutdown(&self, deadline: impl Into<Deadline>) -> Result<(), WaitError> {
+        let inner = self.inner();
+        inner.stop.stop();
+        if *inner.state.lock() == InformerState::New {
+            return Ok(());
+        }
+        if call_out::inside().is_some() {
+            return Err(WaitError::WouldDeadlock);
+        }
+        let at = deadline.into().on(&inner.clock);
+        let (state, stopped) = inner.state.wait_while(inner.state.lock(), &inner.clock, at, |s| *s == InformerState::Running);
+        drop(state);
+        if stopped {
+            Ok(())
+        } else {
+            Err(WaitError::Timeout { missing: vec![inner.name.clone()], last_error: inner.last_error() })
+        }
+    }
+
+    /// Adds a closure as a handler; see [`SharedInformer::add_handler_with`].
+    ///
+    /// # Errors
+    /// [`AddHandlerError`].
+    pub fn on(&self, f: impl FnMut(&Event<T>) + Send + 'static) -> Result<Registration<T>, AddHandlerError> {
+        self.add_handler_with(f, HandlerOptions::default())
+    }
+
+    /// Adds a handler; see [`SharedInformer::add_handler_with`].
+    ///
+    /// # Errors
+    /// [`AddHandlerError`].
+    pub fn add_handler(&self, handler: impl Handler<T> + 'static) -> Result<Registration<T>, AddHandlerError> {
+        self.add_handler_with(handler, HandlerOptions::default())
+    }
+
+    /// Adds a handler: it is told of everything that is stored now, as additions with cause `Initial`, then of every
+    /// later change, without gap or repetition. Legal anywhere, callbacks included, before and while the informer runs.
+    ///
+    /// # Errors
+    /// [`AddHandlerError`].
+    pub fn add_handler_with(
+        &self,
+        handler: impl Handler<T> + 'static,
+        options: HandlerOptions,
+    ) -> Result<Registration<T>, AddHandlerError> {
+        let processor = &self.inner().processor;
+        let listener = processor.add(erase(handler), &options)?;
+        Ok(Registration::new(listener, processor.clone()))
+    }
+
+    /// How many handlers there are.
+    pub fn handlers(&self) -> usize {
+        self.inner().processor.len()
+    }
+
+    /// Reads what is stored. Works before, while and after the informer runs.
+    pub fn store(&self) -> StoreReader<T> {
+        self.inner().reader.typed()
+    }
+
+    /// Lists what is stored, all or by namespace.
+    pub fn lister(&self) -> Lister<T> {
+        self.store().lister()
+    }
+
+    /// Where it is in its life. *Blocks*: never.
+    pub fn state(&self) -> InformerState {
+        *self.inner().state.lock()
+    }
+
+    /// How the source is doing.
+    pub fn health(&self) -> Health {
+        self.inner().reflector.health()
+    }
+
+    /// Objects that the store refused, deletions of objects that were not there, callbacks that panicked: so far.
+    pub fn failures(&self) -> Failures {
+        let o = &self.inner().observer;
+        Failures {
+            refused_objects: o.refused.load(Ordering::Relaxed),
+            unknown_deletes: o.unknown_deletes.load(Ordering::Relaxed),
+            handler_panics: o.handler_panics.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Failures counted by an informer since it was built; each was also told to the `observe` hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Failures {
+    /// Objects that the store refused because an index function failed; their old state stayed.
+    pub refused_objects: u64,
+    /// Deletions that the source told of objects that were not there.
+    pub unknown_deletes: u64,
+    /// Callbacks that panicked.
+    pub handler_panics: u64,
+}
+
+impl Inner {
+    fn begin(&self) -> Result<(), RunError> {
+        let mut state = self.state.lock();
+        if *state != InformerState::New {
+            return Err(RunError::AlreadyRan);
+        }
+        *state = InformerState::Running;
+        Ok(())
+    }
+
+    fn run(&self, stop: &Stop) -> Result<(), RunError> {
+        let own = self.stop.clone();
+        let _follows = stop.on_stop(move || own.stop());
+        let mut outcome = match &self.queue {
+            Some(queue) => self.run_decoupled(queue),
+            None => reflect(&self.reflector, &self.stop),
+        };
+        // Whatever ended it, the listeners end with it.
+        self.stop.stop();
+        self.processor.close();
+        if let Some((handler, message)) = self.observer.aborted() {
+            outcome = outcome.and(Err(RunError::HandlerPanicked { handler: handler.clone(), message: message.clone() }));
+        }
+        self.end();
+        outcome
+    }
+
+    fn run_decoupled(&self, queue: &Arc<RealFifo<Opaque>>) -> Result<(), RunError> {
+        let closing = queue.clone();
+        let _closes = self.stop.on_stop(move || drop(closing.close()));
+        let (reflector, stop) = (self.reflector.clone(), self.stop.clone());
+        let thread = spawn(&self.clock, "reflector", move || {
+            let outcome = reflect(&reflector, &stop);
+            stop.stop();
+            outcome
+        })
+        .map_err(RunError::Spawn)?;
+        let processed = guard("processor", || {
+            while let Ok(mut taken) = queue.take(TAKE) {
+                self.engine.take(taken.queue_mut());
+                taken.commit();
+            }
+        });
+        self.stop.stop();
+        let reflected =
+            thread.join().unwrap_or_else(|message| Err(RunError::ThreadPanicked { thread: "reflector".into(), message }));
+        processed.and(reflected)
+    }
+
+    fn end(&self) {
+        self.stop.stop();
+        self.processor.close();
+        *self.state.lock() = InformerState::Stopped;
+        self.state.notify_all();
+        // Those who wait for the first state look again and find that it will not come.
+        self.engine.synced.notify_all();
+    }
+
+    fn last_error(&self) -> Option<String> {
+        self.reflector.health().last_error.map(|e| e.message)
+    }
+}
+
+/// Runs a part of the crate itself; a panic there is an error, never a silent end.
+fn guard<R>(part: &str, f: impl FnOnce() -> R) -> Result<R, RunError> {
+    call_out::guard(f).map_err(|message| RunError::ThreadPanicked { thread: part.to_owned(), message })
+}
+
+fn reflect(reflector: &Reflector<Opaque>, stop: &Stop) -> Result<(), RunError> {
+    match guard("reflector", || reflector.run(stop))? {
+        // The queue is closed by stop only, so the one who closed it wanted the end.
+        Ok(()) | Err(reflector::RunError::SinkClosed) => Ok(()),
+        Err(reflector::RunError::AlreadyRunning) => Err(RunError::AlreadyRan),
+    }
+}
+
+impl<T> Clone for SharedInformer<T> {
+    fn clone(&self) -> Self {
+        Self { handle: self.handle.clone(), _type: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for SharedInformer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedInformer").field("name", &self.handle.0.name).finish_non_exhaustive()
+    }
+}
+
+/// Synced once the first whole state is in the store and on its way to every handler; each [`Registration`] says when
+/// its own handler has been told.
+impl<T: Send + Sync + 'static> Synced for SharedInformer<T> {
+    fn name(&self) -> &str {
+        &self.inner().name
+    }
+
+    fn has_synced(&self) -> bool {
+        *self.inner().engine.synced.lock()
+    }
+
+    fn wait_synced(&self, deadline: Deadline) -> Result<(), WaitError> {
+        if !matches!(call_out::inside(), None | Some(Site::Handler | Site::Reconcile)) {
+            return Err(WaitError::WouldDeadlock);
+        }
+        let inner = self.inner();
+        let at = deadline.on(&inner.clock);
+        let synced = &inner.engine.synced;
+        let gone = || *inner.state.lock() == InformerState::Stopped;
+        let (done, reached) = synced.wait_while(synced.lock(), &inner.clock, at, |done| !*done && !gone());
+        match (*done, reached) {
+            (true, _) => Ok(()),
+            (false, true) => Err(WaitError::Stopped),
+            (false, false) => Err(WaitError::Timeout { missing: vec![inner.name.clone()], last_error: inner.last_error() }),
+        }
+    }
+}
+
+/// A running informer's thread. Dropping it stops the informer and waits for it, except inside a callback of this
+/// crate, where it only stops it.
+#[must_use = "dropping the handle stops the informer"]
+pub struct InformerHandle {
+    stop: Stop,
+    thread: Mutex<Option<JoinHandle<Result<(), RunError>>>>,
+}
+
+impl InformerHandle {
+    /// Waits until the informer has ended, however that comes about.
+    ///
+    /// # Errors
+    /// What [`SharedInformer::run`] returned.
+    pub fn join(self) -> Result<(), RunError> {
+        self.take_and_join().unwrap_or(Ok(()))
+    }
+
+    fn take_and_join(&self) -> Option<Result<(), RunError>> {
+        let thread = self.thread.lock().take()?;
+        Some(thread.join().unwrap_or_else(|message| Err(RunError::ThreadPanicked { thread: "informer".into(), message })))
+    }
+}
+
+impl Drop for InformerHandle {
+    fn drop(&mut self) {
+        if self.thread.lock().is_some() {
+            self.stop.stop();
+            if call_out::inside().is_none() {
+                let _seen_by_nobody = self.take_and_join();
+            }
+        }
+    }
+}
+
+impl fmt::Debug for InformerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InformerHandle").finish_non_exhaustive()
+    }
+}
