@@ -4,12 +4,23 @@
 //! with its time. A request beyond the script stays unanswered until stop. [`World`] runs one reflector over it, with
 //! no jitter and no spread unless the test wants them, and with a sink that writes down what it is given.
 
+mod cells;
+mod eras;
+mod harm;
+mod ingestion;
+mod policy;
+mod recorder;
 mod script;
+mod stopping;
 mod story;
 
-use super::{Backoff, Reflector, ReflectorBuilder, ReflectorEvent, RunError};
-use crate::sync::{Arc, JoinHandle, ManualClock, Mutex, Stop, spawn};
-use script::{Item, Recorder, Script};
+use super::{Backoff, FailureKind, InitialState, ListReason, Reflector, ReflectorBuilder, ReflectorEvent, RunError};
+use crate::{
+    source::SourceErrorKind,
+    sync::{Arc, Gate, JoinHandle, ManualClock, Mutex, Stop, call_out::assert_contained, spawn},
+};
+use recorder::{Mood, Recorder};
+use script::{Item, Script};
 use std::time::Duration;
 
 /// Seconds as a duration.
@@ -17,12 +28,28 @@ fn secs(s: f64) -> Duration {
     Duration::from_secs_f64(s)
 }
 
+/// What a story says of an event.
+fn line(event: &ReflectorEvent) -> Option<String> {
+    match event {
+        ReflectorEvent::Listing { reason, .. } if *reason != ListReason::First => Some(format!("because {reason:?}")),
+        ReflectorEvent::Failed { during, kind, action, wait, .. } => {
+            let kind = match kind {
+                FailureKind::Source(SourceErrorKind::Server { code, .. }) => code.to_string(),
+                FailureKind::Source(kind) => format!("{kind:?}").split(' ').next().unwrap_or_default().to_owned(),
+                kind => format!("{kind:?}"),
+            };
+            Some(format!("! {during:?} {kind}: {action:?} after {}", wait.as_secs_f64()))
+        }
+        _ => None,
+    }
+}
+
 /// One reflector at work.
 struct World {
     clock: ManualClock,
     script: Arc<Script>,
     sink: Arc<Recorder>,
-    told: Arc<Mutex<Vec<(Duration, ReflectorEvent)>>>,
+    told: Arc<Mutex<Vec<ReflectorEvent>>>,
     stop: Stop,
     reflector: Arc<Reflector<Item>>,
     thread: Option<JoinHandle<Result<(), RunError>>>,
@@ -46,13 +73,18 @@ impl World {
     fn build(script: Script, sink: Recorder, options: impl FnOnce(ReflectorBuilder<Item>) -> ReflectorBuilder<Item>) -> Self {
         let clock = ManualClock::new();
         let (script, sink, told) = (Arc::new(script.on(&clock)), Arc::new(sink), Arc::new(Mutex::new(Vec::new())));
-        let (at, tell) = (clock.clock(), told.clone());
+        let (log, tell) = (script.clone(), told.clone());
         let builder = Reflector::builder_with(script.clone(), Item::transform, sink.clone())
             .clock(&clock)
             .seed(7)
             .backoff(Backoff { jitter: 0.0, ..Backoff::default() })
             .relist_spread(Duration::ZERO)
-            .observe(move |e| tell.lock().push((at.now().since_start(), e.clone())));
+            .observe(move |e| {
+                if let Some(line) = line(e) {
+                    log.log(&line);
+                }
+                tell.lock().push(e.clone());
+            });
         let (reflector, stop) = (Arc::new(options(builder).build()), Stop::with_clock(&clock));
         Self { clock, script, sink, told, stop, reflector, thread: None }
     }
@@ -68,9 +100,14 @@ impl World {
         self.clock.advance(secs(seconds));
     }
 
-    /// What was asked, one line a request: the time in seconds, and the request.
+    /// What was asked and what failed, one line each, with the time in seconds.
+    fn story(&self) -> Vec<String> {
+        self.script.log.lock().clone()
+    }
+
+    /// The requests of the story.
     fn asked(&self) -> Vec<String> {
-        self.script.asked()
+        self.story().into_iter().filter(|line| !line.contains('!') && !line.contains("because")).collect()
     }
 
     /// What the sink was given since the last look.
@@ -78,9 +115,9 @@ impl World {
         std::mem::take(&mut self.sink.given.lock())
     }
 
-    /// What was told since the last look, without the requests and without times.
-    fn told(&self) -> Vec<ReflectorEvent> {
-        std::mem::take(&mut *self.told.lock()).into_iter().map(|(_, e)| e).collect()
+    /// What was told since the last look, and is worth telling here.
+    fn told(&self, worth: impl Fn(&ReflectorEvent) -> bool) -> Vec<ReflectorEvent> {
+        std::mem::take(&mut *self.told.lock()).into_iter().filter(worth).collect()
     }
 
     /// Stops, and checks that nothing is left open.

@@ -1,9 +1,9 @@
-//! The scripted source, and the sink that writes down.
+//! The scripted source.
 
 use crate::{
-    flow::{Deleted, Delta, DeltaSink, KeyRef, Meta, Object, ObjectKey, SinkError},
+    flow::Meta,
     source::{
-        ListEnd, ListParams, ListerWatcher, Next, SourceError, SourceErrorKind, Undecodable, VersionMatch, WatchEvent,
+        ListEnd, ListParams, ListerWatcher, Next, Scope, SourceError, SourceErrorKind, Undecodable, VersionMatch, WatchEvent,
         WatchParams, WatchStream, compare_decimal,
     },
     sync::{Arc, Clock, Deadline, Instant, ManualClock, Mutex, Stop, Wake, Woken},
@@ -43,6 +43,8 @@ pub(super) enum Page {
     Panic(&'static str),
     /// No answer until stop.
     Hang,
+    /// Hands this item over again and again, as long as somebody wants it.
+    Endless(Item),
 }
 
 /// What a watch brings, and when after its opening.
@@ -60,6 +62,8 @@ pub(super) enum Watch {
     Open(Vec<Frame>),
     Fail(SourceError),
     Panic(&'static str),
+    /// No answer until stop.
+    Hang,
 }
 
 #[derive(Default)]
@@ -67,11 +71,13 @@ pub(super) struct Script {
     clock: Option<Clock>,
     lists: Mutex<VecDeque<Page>>,
     watches: Mutex<VecDeque<Watch>>,
-    asked: Mutex<Vec<String>>,
+    pub(super) log: Mutex<Vec<String>>,
     open: Arc<Mutex<usize>>,
     /// Versions have no order.
     orderless: bool,
     panics: Panics,
+    /// What every request has to carry.
+    scope: Scope,
 }
 
 /// Which of the source's small methods panic.
@@ -101,6 +107,11 @@ impl Script {
 
     pub(super) fn orderless(mut self) -> Self {
         self.orderless = true;
+        self
+    }
+
+    pub(super) fn scoped(mut self, scope: Scope) -> Self {
+        self.scope = scope;
         self
     }
 
@@ -154,10 +165,6 @@ impl Script {
         self
     }
 
-    pub(super) fn asked(&self) -> Vec<String> {
-        self.asked.lock().clone()
-    }
-
     /// Streams that are open.
     pub(super) fn open(&self) -> usize {
         *self.open.lock()
@@ -167,9 +174,9 @@ impl Script {
         self.clock.as_ref().unwrap().now()
     }
 
-    fn record(&self, what: &str) {
+    pub(super) fn log(&self, what: &str) {
         let at = (self.now().since_start().as_secs_f64() * 1000.0).round() / 1000.0;
-        self.asked.lock().push(format!("{at} {what}"));
+        self.log.lock().push(format!("{at} {what}"));
     }
 }
 
@@ -183,7 +190,7 @@ fn item(text: &str) -> Result<Item, Undecodable> {
     }
 }
 
-fn frame(text: &str) -> Frame {
+pub(super) fn frame(text: &str) -> Frame {
     let (sign, rest) = text.split_at(1);
     let event = |make: fn(Item) -> WatchEvent<Item>| match item(rest) {
         Ok(item) => Frame::Event(make(item)),
@@ -214,6 +221,7 @@ impl ListerWatcher for Script {
         params: &ListParams,
         sink: &mut dyn FnMut(Result<Item, Undecodable>) -> ControlFlow<()>,
     ) -> Result<ListEnd, SourceError> {
+        assert_eq!(params.scope, self.scope);
         let version = match &params.version {
             VersionMatch::MostRecent => "newest".to_owned(),
             VersionMatch::Any => "any".to_owned(),
@@ -222,7 +230,7 @@ impl ListerWatcher for Script {
         };
         let limit = params.limit.map_or(String::new(), |n| format!(" limit {n}"));
         let token = params.continue_token.as_ref().map_or(String::new(), |t| format!(" token {t}"));
-        self.record(&format!("list {version}{limit}{token}"));
+        self.log(&format!("list {version}{limit}{token}"));
         let page = self.lists.lock().pop_front().unwrap_or(Page::Hang);
         match page {
             Page::Items { items, version, next } => {
@@ -235,6 +243,11 @@ impl ListerWatcher for Script {
             }
             Page::Fail(e) => Err(e),
             Page::Panic(why) => panic!("{why}"),
+            Page::Endless(item) => loop {
+                if sink(Ok(item.clone())).is_break() {
+                    return Err(error(SourceErrorKind::Stopped));
+                }
+            },
             Page::Hang => {
                 stop.wait(Deadline::never());
                 Err(error(SourceErrorKind::Stopped))
@@ -243,13 +256,18 @@ impl ListerWatcher for Script {
     }
 
     fn watch(&self, stop: &Stop, params: &WatchParams) -> Result<Box<dyn WatchStream<Item>>, SourceError> {
+        assert_eq!(params.scope, self.scope);
         assert!(params.bookmarks && !params.from.is_empty());
-        self.record(&format!("watch {}", params.from));
+        self.log(&format!("watch {}", params.from));
         let watch = self.watches.lock().pop_front();
         let frames = match watch {
             Some(Watch::Open(frames)) => frames.into(),
             Some(Watch::Fail(e)) => return Err(e),
             Some(Watch::Panic(why)) => panic!("{why}"),
+            Some(Watch::Hang) => {
+                stop.wait(Deadline::never());
+                return Err(error(SourceErrorKind::Stopped));
+            }
             None => {
                 // A request beyond the script: the stream stays open and silent.
                 VecDeque::new()
@@ -324,76 +342,5 @@ impl Drop for Stream {
     fn drop(&mut self) {
         *self.open.lock() -= 1;
         assert!(!self.panics, "drop of a stream");
-    }
-}
-
-/// A sink that writes down what it is given, refuses on demand, and knows what it was told to know.
-#[derive(Default)]
-pub(super) struct Recorder {
-    pub(super) given: Mutex<Vec<String>>,
-    pub(super) objects: Mutex<Vec<Object<Item>>>,
-    pub(super) known: Mutex<Vec<Object<Item>>>,
-    /// What it does with the next batches, one entry each; then it takes all.
-    pub(super) moods: Mutex<VecDeque<Mood>>,
-    pub(super) batches: Mutex<Vec<usize>>,
-}
-
-pub(super) enum Mood {
-    Take,
-    Refuse,
-    /// Takes so many, and refuses the rest.
-    TakeSome(usize),
-    Panic,
-    Closed,
-}
-
-impl Recorder {
-    pub(super) fn moods(moods: impl IntoIterator<Item = Mood>) -> Self {
-        Self { moods: Mutex::new(moods.into_iter().collect()), ..Self::default() }
-    }
-}
-
-impl DeltaSink<Item> for Recorder {
-    fn apply(&self, batch: &mut Vec<Delta<Item>>) -> Result<(), SinkError> {
-        let mood = self.moods.lock().pop_front().unwrap_or(Mood::Take);
-        let take = match mood {
-            Mood::Take => batch.len(),
-            Mood::TakeSome(n) => n,
-            Mood::Refuse => return Err(SinkError::Refused("not now".into())),
-            Mood::Closed => return Err(SinkError::Closed),
-            Mood::Panic => panic!("the sink panics"),
-        };
-        let all = take == batch.len();
-        self.batches.lock().push(take);
-        for delta in batch.drain(..take) {
-            self.given.lock().push(text(&delta));
-            match delta {
-                Delta::Added(o) | Delta::Updated(o) => self.objects.lock().push(o),
-                Delta::ReplacedAll { objects, .. } => self.objects.lock().extend(objects),
-                Delta::Deleted(_) | Delta::Bookmark { .. } => {}
-            }
-        }
-        if all { Ok(()) } else { Err(SinkError::Refused("no more".into())) }
-    }
-
-    fn known(&self, key: KeyRef<'_>) -> Option<Object<Item>> {
-        self.known.lock().iter().find(|o| Object::key(o).name() == key.name).cloned()
-    }
-}
-
-fn text(delta: &Delta<Item>) -> String {
-    match delta {
-        Delta::Added(o) => format!("+{o:?}"),
-        Delta::Updated(o) => format!("~{o:?}"),
-        Delta::Deleted(Deleted::Observed(o)) => format!("-{o:?}"),
-        Delta::Deleted(Deleted::Missed { key, last_known }) => format!("-{key} missed {last_known:?}"),
-        Delta::Bookmark { version } => format!("b@{version}"),
-        Delta::ReplacedAll { version, objects, kept, complete, new_era } => {
-            let objects: Vec<_> = objects.iter().map(|o| format!(" {o:?}")).collect();
-            let kept: Vec<_> = kept.iter().map(|k: &ObjectKey| format!(" keep {k}")).collect();
-            let marks = [("incomplete", !complete), ("era", *new_era)];
-            let marks: String = marks.iter().filter(|(_, on)| *on).map(|(m, _)| format!(" {m}")).collect();
-            format!("all@{version}{}{}{marks}", objects.concat(), kept.concat())
-        }
     }
 }
