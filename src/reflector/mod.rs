@@ -59,7 +59,7 @@ use crate::{
     flow::{DeltaSink, Opaque},
     source::{ListerWatcher, Scope},
     sync::{
-        Arc, Clock, Mutex, Stop,
+        Arc, Clock, Door, Mutex, Stop,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -286,6 +286,7 @@ impl<T> Reflector<T> {
             return Err(RunError::AlreadyRunning);
         }
         let _done = Done(running);
+        let _door = Door::enter(&self.core.options.clock);
         match Run::new(&self.core, stop).go() {
             Over::SinkClosed if !stop.is_stopped() => Err(RunError::SinkClosed),
             Over::SinkClosed | Over::Stopped => Ok(()),

@@ -134,7 +134,7 @@ fn a_nudge_interrupts_nothing_for_good() {
 fn a_panic_of_an_erased_sink_closes_the_stream_and_comes_out_of_run() {
     use crate::{
         flow::{Delta, DeltaSink, Opaque, SinkError},
-        reflector::ingest,
+        reflector::{Options, ingest},
     };
     struct Defect;
     impl DeltaSink<Opaque> for Defect {
@@ -145,8 +145,9 @@ fn a_panic_of_an_erased_sink_closes_the_stream_and_comes_out_of_run() {
     }
     let clock = ManualClock::new();
     let script = Arc::new(Script::new().list("10:").watch("+a@11").on(&clock));
+    let options = Options { clock: clock.clock(), ..Options::default() };
     let raw = ingest(script.clone(), Item::transform);
-    let reflector = Arc::new(Reflector::erased(raw, Arc::new(Defect)).clock(&clock).build());
+    let reflector = Arc::new(Reflector::erased(raw, Arc::new(Defect), options));
     let running = reflector.clone();
     let thread = spawn(&clock, "reflector", move || running.run(&Stop::new())).unwrap();
     assert!(thread.join().unwrap_err().contains("a defect of ours"));
