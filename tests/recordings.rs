@@ -8,13 +8,8 @@ use informer::{
     source::{ListParams, ListerWatcher, Next, Scope, SourceErrorKind, VersionMatch, WatchEvent, WatchParams},
     sync::{Deadline, ManualClock, Stop, Wake},
 };
-use replay::{Answer, Expected, Frame, Pace, Recording, Replay, Told, deciding_frames, frame_lines};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::ControlFlow,
-    path::PathBuf,
-    time::Duration,
-};
+use replay::{Answer, Frame, Ledger, Pace, Recording, Replay, Told, deciding_frames, frame_lines, same_story};
+use std::{collections::BTreeMap, ops::ControlFlow, path::PathBuf, time::Duration};
 
 /// A file, and what is known of it beforehand.
 struct Case {
@@ -68,10 +63,6 @@ fn recording(name: &str) -> Recording {
     Recording::parse(&file(name), None).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-fn same_story(a: &[Told], b: &[Told]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same_as(b))
-}
-
 fn assert_same_stories(name: &str, ours: &BTreeMap<String, Vec<Told>>, theirs: &BTreeMap<String, Vec<Told>>) {
     let keys = |s: &BTreeMap<String, Vec<Told>>| s.keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(ours), keys(theirs), "{name}: keys of the story");
@@ -98,7 +89,7 @@ fn every_file_of_the_folder_is_a_case() {
 fn every_recording_agrees_with_itself() {
     for c in &CASES {
         let r = recording(c.name);
-        let expected = Expected::of(&r);
+        let expected = Ledger::expected(&r);
         assert_eq!(r.scenario, c.name);
         assert_eq!(expected.versions(), r.truth, "{}: the end of the story is not the truth", c.name);
         assert_eq!(expected.unchanged, c.unchanged, "{}: relisted objects told to nobody", c.name);
@@ -112,12 +103,12 @@ fn every_recording_agrees_with_itself() {
         }
         // The story is the first state and then the history, whatever was listed across a gap; and what client-go was
         // answered, where it listed again, ends in the same objects.
-        let mut plain = Expected::default();
+        let mut plain = Ledger::default();
         let first = r.places.iter().find_map(|p| if let Answer::State(s) = &p.answer { Some(s) } else { None });
         plain.replace(first.expect("a first state").items(), Cause::Initial);
         r.history.iter().flat_map(|part| &part.events).for_each(|e| plain.watched(e));
         assert_same_stories(c.name, &expected.story, &plain.story);
-        let listed = Expected::of(&Recording { history: Vec::new(), ..r });
+        let listed = Ledger::expected(&Recording { history: Vec::new(), ..r });
         assert_eq!(listed.versions(), expected.versions(), "{}: with client-go's lists", c.name);
     }
 }
@@ -127,7 +118,7 @@ fn every_recording_agrees_with_itself() {
 fn a_bare_list_and_watch_loop_is_served_the_expected_story() {
     for c in &CASES {
         let r = recording(c.name);
-        let expected = Expected::of(&r);
+        let expected = Ledger::expected(&r);
         let (replay, served) = bare(r);
         assert_eq!(differences(&replay, &served, &expected), Vec::<String>::new(), "{}", c.name);
         assert_eq!(replay.lists().len(), c.lists, "{}: lists", c.name);
@@ -153,7 +144,7 @@ fn the_bare_loop_notices_the_frame_that_decides_where_a_watch_resumes() {
 
 fn notices(text: &str, frames: impl IntoIterator<Item = usize>) {
     let whole = Recording::parse(text, None).expect("a recording");
-    let expected = Expected::of(&whole);
+    let expected = Ledger::expected(&whole);
     for n in frames {
         let (replay, served) = bare(Recording::parse(text, Some(n)).expect("a recording"));
         let found = differences(&replay, &served, &expected);
@@ -162,7 +153,7 @@ fn notices(text: &str, frames: impl IntoIterator<Item = usize>) {
 }
 
 /// Replays to the bare loop.
-fn bare(r: Recording) -> (Replay, Expected) {
+fn bare(r: Recording) -> (Replay, Ledger) {
     let clock = ManualClock::new();
     let pages_of = r.pages_of;
     let replay = Replay::new(r, &clock, Pace::AtOnce);
@@ -171,24 +162,9 @@ fn bare(r: Recording) -> (Replay, Expected) {
 }
 
 /// In what the outcome of a replay is not the expected one.
-fn differences(replay: &Replay, found: &Expected, expected: &Expected) -> Vec<String> {
-    let mut all = replay.problems();
-    if !replay.is_over() {
-        all.push(format!("the recording was not asked for to its end: {replay:?}"));
-    }
-    let keys = |a: &Expected, b: &Expected| {
-        a.story.keys().chain(b.story.keys()).chain(b.bodies.keys()).cloned().collect::<BTreeSet<String>>()
-    };
-    for key in keys(found, expected) {
-        let (told, wanted) = (found.story.get(&key), expected.story.get(&key));
-        if told != wanted {
-            all.push(format!("{key} was told {told:?}, not {wanted:?}"));
-        }
-        if found.bodies.get(&key) != expected.bodies.get(&key) {
-            all.push(format!("{key} has another body in the end"));
-        }
-    }
-    all
+fn differences(replay: &Replay, found: &Ledger, expected: &Ledger) -> Vec<String> {
+    let unfinished = (!replay.is_over()).then(|| format!("the recording was not asked for to its end: {replay:?}"));
+    replay.problems().into_iter().chain(unfinished).chain(found.differences(expected)).collect()
 }
 
 /// A request that the file cannot answer fails, and is put on record with what was asked.
@@ -230,10 +206,10 @@ fn a_request_that_does_not_fit_is_a_problem() {
 }
 
 /// Lists, then watches, and asks again at once what was not answered; keeps its position as long as it can.
-fn list_and_watch(source: &Replay, clock: &ManualClock, pages_of: Option<u32>) -> Expected {
+fn list_and_watch(source: &Replay, clock: &ManualClock, pages_of: Option<u32>) -> Ledger {
     let stop = Stop::with_clock(clock);
     let wake = Wake::new(&stop, clock);
-    let mut store = Expected::default();
+    let mut store = Ledger::default();
     let mut cause = Cause::Initial;
     let mut start = if pages_of.is_some() { VersionMatch::MostRecent } else { VersionMatch::Any };
     let mut position: Option<String> = None;

@@ -2,7 +2,6 @@
 //! ends up with what the file says, by the lists that the file needs and no other, and a 410 is answered at once.
 #![allow(clippy::disallowed_types, reason = "a user's code, with a user's locks")]
 
-#[allow(unused_imports, reason = "not all of it is used here")]
 mod replay;
 
 use informer::{
@@ -10,7 +9,7 @@ use informer::{
     reflector::{Backoff, Reflector, ReflectorEvent},
     sync::{ManualClock, Stop},
 };
-use replay::{Expected, Frame, Pace, Recording, Replay};
+use replay::{Frame, Ledger, Pace, Recording, Replay};
 use serde_json::Value;
 use std::{
     path::PathBuf,
@@ -40,7 +39,7 @@ const FILES: [&str; 17] = [
 
 /// A store of one's own.
 #[derive(Default)]
-struct Store(Mutex<(Expected, bool)>);
+struct Store(Mutex<(Ledger, bool)>);
 
 impl DeltaSink<Value> for Store {
     fn apply(&self, batch: &mut Vec<Delta<Value>>) -> Result<(), SinkError> {
@@ -67,7 +66,8 @@ fn a_reflector_alone_ends_every_recording_where_it_ended_by_the_lists_it_needs()
     for name in FILES {
         let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/recordings")).join(name);
         let recording = Recording::read(&path.with_extension("jsonl")).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let expected = Expected::of(&recording);
+        let expected = Ledger::expected(&recording);
+        let scope = recording.scope.clone();
         let clock = ManualClock::new();
         let source = Replay::new(recording, &clock, Pace::Recorded);
         let store = Arc::new(Store::default());
@@ -75,6 +75,7 @@ fn a_reflector_alone_ends_every_recording_where_it_ended_by_the_lists_it_needs()
         let hook = told.clone();
         let reflector = Reflector::builder(source.clone(), store.clone())
             .clock(&clock)
+            .scope(scope)
             .relist_spread(Duration::ZERO)
             .backoff(Backoff { jitter: 0.0, ..Backoff::default() })
             .observe(move |e| hook.lock().expect("the events").push(e.clone()))

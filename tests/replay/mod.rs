@@ -1,16 +1,16 @@
 //! Replays what a real API server once answered to client-go (`tests/data/recordings/`) to this crate's informer.
 //!
-//! [`Recording`] is a file as read: the answers, in order. [`Expected`] is what must come of them, computed by a small
+//! [`Recording`] is a file as read: the answers, in order. [`Ledger`] is what must come of them, computed by a small
 //! model that shares no code with the replay. [`Replay`] is the source that gives the answers again, on a clock.
 #![allow(dead_code, reason = "neither the tests nor the example use all of it")]
 #![allow(clippy::disallowed_types, reason = "a user's code, with a user's locks")]
 
 mod answer;
-mod expected;
+mod ledger;
 mod recording;
 mod source;
 
-pub use expected::{Expected, Told};
+pub use ledger::{Ledger, Tale, Told, same_story};
 pub use recording::{Answer, Frame, Recording, deciding_frames, frame_lines};
 pub use source::{Pace, Replay};
 

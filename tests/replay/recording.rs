@@ -2,8 +2,9 @@
 
 use super::{
     answer::{kind_of_answer, kind_of_frame},
-    expected::Told,
-    key_of, text, version_of,
+    key_of,
+    ledger::Told,
+    text, version_of,
 };
 use informer::{
     flow::Cause,

@@ -9,7 +9,7 @@
 //! watch after that state brought. Across a gap in the history the answer is a 410, and the state stays for the list.
 
 use super::{
-    Answer, Expected, Frame, Recording,
+    Answer, Frame, Ledger, Recording,
     recording::{End, Part, Place, State},
     text, version_of,
 };
@@ -87,7 +87,7 @@ enum Listed {
 impl Replay {
     /// The answers of `recording`, given on `clock`.
     pub fn new(recording: Recording, clock: &Clock, pace: Pace) -> Self {
-        let last = Expected::of(&recording).bodies.into_values().collect();
+        let last = Ledger::expected(&recording).bodies.into_values().collect();
         let Recording { places, history, .. } = recording;
         Self(Arc::new(Shared { clock: clock.clone(), pace, places, history, last, progress: Mutex::default() }))
     }

@@ -1,9 +1,14 @@
-//! What must come of a recording, whatever the pipeline does inside: the story per key, and the bodies in the end.
+//! A small store that keeps the story of each key. Fed with a recording it says what must come of it, whatever the
+//! pipeline does inside; fed by a handler, what came.
 
 use super::{Answer, Frame, Recording, key_of, version_of};
 use informer::{flow::Cause, source::compare_decimal};
 use serde_json::Value;
-use std::{cmp::Ordering, collections::BTreeMap, fmt};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 /// One call of a handler, for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,18 +50,42 @@ impl Told {
 
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Added { version, .. } => write!(f, "+{version}"),
-            Self::Updated { from, to, .. } => write!(f, "{from}→{to}"),
-            Self::Deleted { version: Some(v), .. } => write!(f, "-{v}"),
-            Self::Deleted { version: None, .. } => f.write_str("-?"),
+        let cause = match self {
+            Self::Added { version, cause } => write!(f, "+{version}").map(|()| cause),
+            Self::Updated { from, to, cause } => write!(f, "{from}→{to}").map(|()| cause),
+            Self::Deleted { version, cause } => write!(f, "-{}", version.as_deref().unwrap_or("?")).map(|()| cause),
+        }?;
+        match cause {
+            Cause::Initial => f.write_str("(initial)"),
+            Cause::Relist => f.write_str("(relist)"),
+            _ => Ok(()),
         }
     }
 }
 
-/// What must come of a recording; a small store that tells its story.
+/// A story in one line.
+pub struct Tale<'a>(pub &'a [Told]);
+
+impl fmt::Display for Tale<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("nothing");
+        }
+        for (i, told) in self.0.iter().enumerate() {
+            write!(f, "{}{told}", if i == 0 { "" } else { " " })?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether two stories are the same, whatever each call was made for.
+pub fn same_story(a: &[Told], b: &[Told]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same_as(b))
+}
+
+/// What handlers were told and what is stored, or what must be.
 #[derive(Debug, Default)]
-pub struct Expected {
+pub struct Ledger {
     /// What a handler is told, by key.
     pub story: BTreeMap<String, Vec<Told>>,
     /// The stored objects in the end.
@@ -67,10 +96,10 @@ pub struct Expected {
     pub unknown: usize,
 }
 
-impl Expected {
-    /// Replays the answers; where the file has the server's own history, the first state and then the history, because
+impl Ledger {
+    /// What must come of a recording: replays the answers; where the file has the server's own history, the first state and then the history, because
     /// this crate keeps its position where client-go lists again. A gap in the history is a list.
-    pub fn of(recording: &Recording) -> Self {
+    pub fn expected(recording: &Recording) -> Self {
         let mut all = Self::default();
         let mut states = recording.places.iter().filter_map(|p| match &p.answer {
             Answer::State(state) => Some(state),
@@ -112,6 +141,31 @@ impl Expected {
     /// Version by key in the end.
     pub fn versions(&self) -> BTreeMap<String, String> {
         self.bodies.iter().map(|(k, o)| (k.clone(), version_of(o).to_owned())).collect()
+    }
+
+    /// In what this is not as `expected`; empty when it is.
+    pub fn differences(&self, expected: &Self) -> Vec<String> {
+        let stories = self.story.keys().chain(expected.story.keys());
+        let keys: BTreeSet<&String> = stories.chain(self.bodies.keys()).chain(expected.bodies.keys()).collect();
+        let mut all = Vec::new();
+        for key in keys {
+            let (told, wanted) = (self.told(key), expected.told(key));
+            if told != wanted {
+                all.push(format!("{key} was told {}, not {}", Tale(told), Tale(wanted)));
+            }
+            match (self.bodies.get(key), expected.bodies.get(key)) {
+                (Some(_), None) => all.push(format!("{key} is stored, and does not exist")),
+                (None, Some(_)) => all.push(format!("{key} exists, and is not stored")),
+                (Some(a), Some(b)) if a != b => all.push(format!("{key} is stored with another body")),
+                _ => {}
+            }
+        }
+        all
+    }
+
+    /// The story of one key.
+    pub fn told(&self, key: &str) -> &[Told] {
+        self.story.get(key).map_or(&[], Vec::as_slice)
     }
 
     fn tell(&mut self, key: &str, told: Told) {
