@@ -2,16 +2,19 @@
 //!
 //! [`Recording`] is a file as read: the answers, in order. [`Ledger`] is what must come of them, computed by a small
 //! model that shares no code with the replay. [`Replay`] is the source that gives the answers again, on a clock.
-#![allow(dead_code, reason = "neither the tests nor the example use all of it")]
+//! [`run`] puts an informer behind it. Shared by `tests/recordings.rs` and `examples/replay.rs`.
+#![allow(dead_code, unused_imports, reason = "neither the tests nor the example use all of it")]
 #![allow(clippy::disallowed_types, reason = "a user's code, with a user's locks")]
 
 mod answer;
 mod ledger;
 mod recording;
+mod run;
 mod source;
 
 pub use ledger::{Ledger, Tale, Told, same_story};
 pub use recording::{Answer, Frame, Recording, deciding_frames, frame_lines};
+pub use run::{Outcome, run};
 pub use source::{Pace, Replay};
 
 use serde_json::Value;

@@ -2,13 +2,12 @@
 
 use super::{
     answer::{kind_of_answer, kind_of_frame},
-    key_of,
     ledger::Told,
     text, version_of,
 };
 use informer::{
     flow::Cause,
-    source::{RequestKind, SourceErrorKind},
+    source::{RequestKind, Scope, SourceErrorKind},
 };
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
@@ -33,6 +32,8 @@ pub struct Recording {
     pub scenario: String,
     /// What happens in it.
     pub about: String,
+    /// Which objects were asked for.
+    pub scope: Scope,
     /// The answers, in the order of the requests.
     pub places: Vec<Place>,
     /// The server's own story of the resource, where the file has it.
@@ -298,7 +299,7 @@ impl Recording {
 
 #[derive(Default)]
 struct Reader {
-    about: Option<(String, String)>,
+    about: Option<(String, String, Scope)>,
     requests: Vec<Raw>,
     history: Vec<Part>,
     truth: Option<BTreeMap<String, String>>,
@@ -314,7 +315,8 @@ impl Reader {
         let ms = line["ms"].as_u64().ok_or("no number \"ms\"")?;
         self.last_ms = self.last_ms.max(ms);
         if has("scenario").is_some() {
-            self.about = Some((string("scenario")?, string("about")?));
+            let labels = line["selector"].as_str().filter(|s| !s.is_empty()).map(str::to_owned);
+            self.about = Some((string("scenario")?, string("about")?, Scope { labels, ..Scope::default() }));
         } else if let Some(request) = has("request") {
             let list = match request.as_str() {
                 Some("list") => true,
@@ -387,7 +389,7 @@ impl Reader {
 
     fn finish(self) -> Result<Recording, ReadError> {
         let missing = |what: &str| ReadError::Whole(format!("no line says {what}"));
-        let (scenario, about) = self.about.ok_or_else(|| missing("which scenario it is"))?;
+        let (scenario, about, scope) = self.about.ok_or_else(|| missing("which scenario it is"))?;
         let truth = self.truth.ok_or_else(|| missing("what was true in the end"))?;
         let mut places: Vec<Place> = Vec::new();
         let (mut client_lists, mut client_waits, mut expired) = (0, Vec::new(), None);
@@ -414,6 +416,7 @@ impl Reader {
         Ok(Recording {
             scenario,
             about,
+            scope,
             places,
             history: self.history,
             truth,
@@ -509,7 +512,9 @@ fn add_places(places: &mut Vec<Place>, raw: &Raw, last: bool) -> Result<(), Stri
         watch.end = match &raw.end {
             Some((ms, how)) if how == "eof" => Some((since(*ms), End::Clean)),
             Some((ms, how)) if how == "cut" => Some((since(*ms), End::Cut)),
-            _ => return Err(format!("watch {} did not end, but another request follows", raw.n)),
+            _ => {
+                return Err(format!("watch {} did not end, but another request follows", raw.n));
+            }
         };
     }
     places.push(Place { request: raw.n, version, answer: Answer::Watch(watch) });

@@ -16,7 +16,7 @@ use super::{
 use informer::{
     flow::Meta,
     source::{
-        ListEnd, ListParams, ListerWatcher, Next, SourceError, SourceErrorKind, Undecodable, VersionMatch, WatchEvent,
+        ListEnd, ListParams, ListerWatcher, Next, Scope, SourceError, SourceErrorKind, Undecodable, VersionMatch, WatchEvent,
         WatchParams, WatchStream, compare_decimal,
     },
     sync::{Clock, Deadline, Instant, Stop, Wake, Woken},
@@ -49,7 +49,9 @@ struct Shared {
     pace: Pace,
     places: Vec<Place>,
     history: Vec<Part>,
-    /// Objects and version once every answer has been given.
+    /// Which objects every request has to ask for.
+    scope: Scope,
+    /// The objects once every answer has been given.
     last: Vec<Value>,
     progress: Mutex<Progress>,
 }
@@ -78,7 +80,7 @@ enum Item {
     End(End),
 }
 
-/// What a list is answered, and when.
+/// What a list is answered.
 enum Listed {
     Items(Vec<Value>, ListEnd),
     Refused(SourceErrorKind),
@@ -88,8 +90,8 @@ impl Replay {
     /// The answers of `recording`, given on `clock`.
     pub fn new(recording: Recording, clock: &Clock, pace: Pace) -> Self {
         let last = Ledger::expected(&recording).bodies.into_values().collect();
-        let Recording { places, history, .. } = recording;
-        Self(Arc::new(Shared { clock: clock.clone(), pace, places, history, last, progress: Mutex::default() }))
+        let Recording { places, history, scope, .. } = recording;
+        Self(Arc::new(Shared { clock: clock.clone(), pace, places, history, scope, last, progress: Mutex::default() }))
     }
 
     /// Requests that the file could not answer, and streams that were closed before they had been read to their end.
@@ -173,6 +175,9 @@ impl Shared {
             }
             p.lists.push(self.clock.now());
         }
+        if params.scope != self.scope {
+            return Err(self.problem(p, &asked));
+        }
         let first = p.cursor == 0;
         let fits = |place: &Place| first || asked.version() == place.version;
         match self.places.get(p.cursor) {
@@ -212,16 +217,20 @@ impl Shared {
     }
 
     /// The answer to a watch; the cursor moves. Times count from now.
-    fn watch(&self, params: &WatchParams) -> Result<(Duration, Result<Opened, SourceErrorKind>), SourceError> {
+    fn watch(&self, params: &WatchParams) -> Result<Watched, SourceError> {
         let mut p = self.progress();
         let p = &mut *p;
         p.watches.push(self.clock.now());
-        let asked = format_args!("a watch from {:?}", params.from).to_string();
+        let WatchParams { from, bookmarks, scope, .. } = params;
+        let asked = format!("a watch ({from:?}, bookmarks {bookmarks}, {scope:?})");
+        if *scope != self.scope || !bookmarks {
+            return Err(self.problem(p, &asked));
+        }
         let Some(place) = self.places.get(p.cursor) else {
-            let ours = params.from == p.position;
+            let ours = *from == p.position;
             return if ours { Ok((Duration::ZERO, Ok(Opened::default()))) } else { Err(self.problem(p, &asked)) };
         };
-        let fits = place.version == params.from && p.page == 0;
+        let fits = place.version == *from && p.page == 0;
         match &place.answer {
             Answer::Watch(_) if fits => {
                 let opened = self.open(p, p.cursor, VecDeque::new());
@@ -236,7 +245,7 @@ impl Shared {
                 Ok((*after, Err(kind.clone())))
             }
             Answer::State(state) if fits && p.cursor > 0 && !self.history.is_empty() => {
-                let (opened, moved) = self.from_history(p, &params.from, state);
+                let (opened, moved) = self.through_history(p, from, state);
                 p.cursor += moved;
                 Ok(opened)
             }
@@ -245,12 +254,7 @@ impl Shared {
     }
 
     /// The stream of the recorded watch at `place`, after what `before` holds.
-    fn open(
-        &self,
-        p: &mut Progress,
-        place: usize,
-        before: VecDeque<(Duration, Item)>,
-    ) -> (Duration, Result<Opened, SourceErrorKind>) {
+    fn open(&self, p: &mut Progress, place: usize, before: VecDeque<(Duration, Item)>) -> Watched {
         let mut items = before;
         let mut opened = Duration::ZERO;
         if let Some(Answer::Watch(watch)) = self.places.get(place).map(|p| &p.answer) {
@@ -263,7 +267,7 @@ impl Shared {
     }
 
     /// What a watch from `from` is answered where the file has `state` next, and by how much the cursor moves.
-    fn from_history(&self, p: &mut Progress, from: &str, state: &State) -> ((Duration, Result<Opened, SourceErrorKind>), usize) {
+    fn through_history(&self, p: &mut Progress, from: &str, state: &State) -> (Watched, usize) {
         let newer = |a: &str, b: &str| compare_decimal(a, b) == Some(Ordering::Greater);
         let gap = self.history.iter().any(|part| newer(&part.from, from) && !newer(&part.from, state.version()));
         if gap {
@@ -275,8 +279,8 @@ impl Shared {
         let events = self.history.iter().flat_map(|part| &part.events).filter(between);
         let events = events.map(|e| (Duration::ZERO, Item::Event(e.clone()))).collect();
         let follows = matches!(self.places.get(p.cursor + 1), Some(Place { answer: Answer::Watch(_), .. }));
-        let (opened, stream) = self.open(p, p.cursor + 1, events);
-        ((opened, stream), 1 + usize::from(follows))
+        let (_, stream) = self.open(p, p.cursor + 1, events);
+        ((Duration::ZERO, stream), 1 + usize::from(follows))
     }
 }
 
@@ -296,12 +300,15 @@ impl Asked<'_> {
 
 impl fmt::Display for Asked<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ListParams { version, limit, continue_token, .. } = self.0;
-        write!(f, "a list ({version:?}, limit {limit:?}, continue {continue_token:?})")
+        let ListParams { version, limit, continue_token, scope } = self.0;
+        write!(f, "a list ({version:?}, limit {limit:?}, continue {continue_token:?}, {scope:?})")
     }
 }
 
-/// A stream, before its times are fixed.
+/// What a watch is answered, and after which time.
+type Watched = (Duration, Result<Opened, SourceErrorKind>);
+
+/// What a stream is going to bring, each counted from its request.
 #[derive(Default)]
 struct Opened {
     items: VecDeque<(Duration, Item)>,
