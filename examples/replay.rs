@@ -16,7 +16,13 @@ mod replay;
 use clap::{Parser, ValueEnum};
 use informer::informer::Engine;
 use replay::{Ledger, Outcome, Recording, Tale, same_story};
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    fmt::Write as _,
+    io::{ErrorKind, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
 
 /// Replays a recording of a real API server to an informer.
 #[derive(Parser)]
@@ -38,7 +44,12 @@ enum Wiring {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    match replay(&args) {
+    let mut report = String::new();
+    let outcome = replay(&args, &mut report);
+    // A reader that has seen enough (`| head`) is no failure.
+    let shown = std::io::stdout().write_all(report.as_bytes());
+    let shown = shown.or_else(|e| if e.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(e) });
+    match outcome.and_then(|right| Ok(shown.map(|()| right)?)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(e) => {
@@ -48,52 +59,59 @@ fn main() -> ExitCode {
     }
 }
 
-/// Replays and prints; whether all came out as it must.
-fn replay(args: &Args) -> Result<bool, Box<dyn std::error::Error>> {
+/// Replays and writes the report; whether all came out as it must.
+fn replay(args: &Args, report: &mut String) -> Result<bool, Box<dyn std::error::Error>> {
     let recording = Recording::read(&args.file)?;
     let engine = match args.engine {
         Wiring::Merged => Engine::Merged,
         Wiring::Decoupled => Engine::Decoupled,
     };
-    println!("{}: {}", recording.scenario, recording.about);
+    writeln!(report, "{}: {}", recording.scenario, recording.about)?;
     let expected = Ledger::expected(&recording);
     let client = recording.client_story.clone();
     let (client_lists, client_waits) = (recording.client_lists, recording.client_waits.clone());
 
     let outcome = replay::run(recording, engine)?;
-    println!("\nstory, by key: +added, from→to, -deleted (-? found missing); what client-go told only where it differs");
+    writeln!(report, "\nstory, by key: +added, from→to, -deleted (-? found missing); what client-go told only where it differs")?;
     for (key, ours) in &outcome.ledger.story {
-        println!("  {key}: {}", Tale(ours));
+        writeln!(report, "  {key}: {}", Tale(ours))?;
         let theirs = client.get(key).map_or(&[][..], Vec::as_slice);
         if !same_story(ours, theirs) {
-            println!("  {:>width$}  {}", "client-go", Tale(theirs), width = key.len());
+            writeln!(report, "  {:>width$}  {}", "client-go", Tale(theirs), width = key.len())?;
         }
     }
     for (key, theirs) in client.iter().filter(|(key, _)| !outcome.ledger.story.contains_key(*key)) {
-        println!("  {key}: nothing\n  {:>width$}  {}", "client-go", Tale(theirs), width = key.len());
+        writeln!(report, "  {key}: nothing\n  {:>width$}  {}", "client-go", Tale(theirs), width = key.len())?;
     }
     let told: usize = outcome.ledger.story.values().map(Vec::len).sum();
-    println!(
+    writeln!(
+        report,
         "\nevents told: {told}; by client-go, without updates to the same version: {}",
         client.values().map(Vec::len).sum::<usize>()
-    );
-    println!("lists needed: {}; by client-go: {client_lists}", outcome.replay.lists().len());
-    print_waits(&outcome, &client_waits);
+    )?;
+    writeln!(report, "lists needed: {}; by client-go: {client_lists}", outcome.replay.lists().len())?;
+    write_waits(report, &outcome, &client_waits)?;
 
     let wrong = outcome.differences(&expected);
     if wrong.is_empty() {
-        println!("in the end: the server's {} objects, with the versions and bodies that it served", outcome.truth.len());
+        writeln!(
+            report,
+            "in the end: the server's {} objects, with the versions and bodies that it served",
+            outcome.truth.len()
+        )?;
     } else {
-        println!("\nnot as it must be:");
-        wrong.iter().for_each(|w| println!("  {w}"));
+        writeln!(report, "\nnot as it must be:")?;
+        for w in &wrong {
+            writeln!(report, "  {w}")?;
+        }
     }
     Ok(wrong.is_empty())
 }
 
-fn print_waits(outcome: &Outcome, client: &[Duration]) {
+fn write_waits(report: &mut String, outcome: &Outcome, client: &[Duration]) -> std::fmt::Result {
     let seconds = |waits: &[Duration]| match waits {
         [] => "no 410".to_owned(),
         some => some.iter().map(|w| format!("{:.3} s", w.as_secs_f64())).collect::<Vec<_>>().join(", "),
     };
-    println!("from a 410 to the list: {}; by client-go: {}", seconds(&outcome.waits()), seconds(client));
+    writeln!(report, "from a 410 to the list: {}; by client-go: {}", seconds(&outcome.waits()), seconds(client))
 }
