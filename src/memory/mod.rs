@@ -1,7 +1,8 @@
 //! An embedded API server: real semantics, faults on demand, and a log of everything.
 //!
 //! The default source of the examples, the oracle of the tests, and a test kit for users: [`Server`] stores any
-//! [`Resource`], [`Server::source`] is a [`crate::source::ListerWatcher`] over it, [`Fault`] makes it misbehave.
+//! [`Resource`], [`Server::source`] is a [`crate::source::ListerWatcher`] over it, [`Fault`] makes it misbehave,
+//! [`check::StreamChecker`] judges what a listener was told.
 //!
 //! It behaves as a kube-apiserver over etcd does:
 //!
@@ -18,20 +19,25 @@
 //!
 //! It starts no thread. Everybody waits through [`crate::sync::Wake`] on the server's clock, so a manual clock moves it.
 
+mod audit;
+pub mod check;
 mod faults;
 mod requests;
 mod resource;
 mod selector;
 mod server;
 mod source;
+mod state;
 mod stream;
 mod watch_cache;
 
+pub use audit::{Audit, Record, Truth};
 pub use faults::Fault;
 pub use requests::{Answer, Asked, Ended, Request};
 pub use resource::{Phase, Pod, Resource};
-pub use server::{Audit, Close, Record, Server, ServerBuilder, ServerError, Truth};
+pub use server::{Server, ServerBuilder, ServerError};
 pub use source::Source;
+pub use state::Close;
 pub use watch_cache::Op;
 
 /// A version of the server as a number.

@@ -1,38 +1,24 @@
-//! [`Server`]: writes, faults, logs; and the state that sources and streams share.
-//!
-//! # Locks
-//! Writers take the `writing` turn and hold it while they call methods of the resource (user code); nobody else takes
-//! it. The `state` mutex guards everything else; no user code, no wake-up and no wait happens under it. A writer
-//! publishes under it and wakes the waiting streams after it.
-//!
-//! # No lost wake-ups
-//! A reader that finds nothing leaves its `Wake` in `waiting` before it lets go of the lock under which it looked. A
-//! writer publishes and takes the wakes under one hold of the same lock. So either the reader saw the change, or the
-//! writer sees the wake; and a poke that comes before the reader sleeps is remembered by the `Wake`.
+//! [`Server`]: what the owner of a server can do to it, and its options.
 
 use super::{
-    faults::{Fault, Script, Strike},
+    audit::{Audit, Record, Truth},
+    faults::Fault,
     parse_version,
-    requests::{Answer, Asked, Ended, Request},
+    requests::Request,
     resource::Resource,
     source::Source,
-    watch_cache::{AnyCollection, Change, Collection, Op},
+    state::{Close, Options, Shared},
+    watch_cache::{Change, Op},
 };
 use crate::{
     flow::{AsKey, KeyError, KeyRef, Object, ObjectKey, Text},
-    source::{SourceErrorKind, WatchEvent},
+    source::WatchEvent,
     sync::{
-        Arc, Clock, Mutex, Turn, Wake,
-        atomic::{AtomicU8, AtomicU64, Ordering},
+        Arc, Clock,
         call_out::{self, Panicked, Site},
     },
 };
-use std::{
-    any::{Any, TypeId, type_name},
-    collections::{BTreeMap, HashMap, VecDeque},
-    fmt,
-    time::Duration,
-};
+use std::{any::TypeId, fmt, time::Duration};
 
 /// An embedded API server. Clones are handles to the same server; it has no thread and needs no shutdown.
 ///
@@ -47,193 +33,6 @@ pub struct ServerBuilder {
     options: Options,
     first_version: u64,
     seed: u64,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Options {
-    pub(super) cached: bool,
-    pub(super) window: usize,
-    pub(super) bookmark_period: Duration,
-    pub(super) page_life: Duration,
-    pub(super) too_large_wait: Duration,
-}
-
-pub(super) struct Shared {
-    pub(super) clock: Clock,
-    pub(super) options: Options,
-    writing: Turn<fastrand::Rng>,
-    state: Mutex<State>,
-}
-
-/// What a request in flight, or an open stream, shares with the server.
-pub(super) struct Line {
-    fate: AtomicU8,
-    pub(super) frames: AtomicU64,
-    of: TypeId,
-    is_stream: bool,
-    /// Frames from [`Server::inject`].
-    injected: Mutex<VecDeque<Box<dyn Any + Send>>>,
-}
-
-/// What became of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Open,
-    Cut,
-    Closed,
-}
-
-impl Line {
-    pub(super) fn fate(&self) -> Fate {
-        match self.fate.load(Ordering::Acquire) {
-            0 => Fate::Open,
-            1 => Fate::Cut,
-            _ => Fate::Closed,
-        }
-    }
-
-    /// The first fate stays.
-    fn end(&self, how: Close) {
-        let fate = match how {
-            Close::Cut => 1,
-            Close::Clean => 2,
-        };
-        // Fails when the line has ended already, and then nothing is to be done.
-        let _first = self.fate.compare_exchange(0, fate, Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    pub(super) fn take_injected<R: Resource>(&self) -> Option<WatchEvent<R>> {
-        let frame = self.injected.lock().pop_front()?;
-        frame.downcast().ok().map(|f| *f)
-    }
-}
-
-/// How connections end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Close {
-    /// The line breaks: streams fail with `Transport`.
-    Cut,
-    /// In order: streams end.
-    Clean,
-}
-
-pub(super) struct State {
-    pub(super) version: u64,
-    pub(super) seq: u64,
-    pub(super) compacted: u64,
-    /// Versions before this belong to a past that was lost in a restore.
-    restored: u64,
-    /// The version at which the server process began.
-    started_at: u64,
-    up: bool,
-    collections: HashMap<TypeId, Box<dyn AnyCollection>>,
-    waiting: BTreeMap<u64, (Option<TypeId>, Wake)>,
-    lines: BTreeMap<u64, Arc<Line>>,
-    requests: BTreeMap<u64, Request>,
-    last_request: u64,
-    faults: Script,
-}
-
-impl Shared {
-    pub(super) fn lock(&self) -> crate::sync::MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
-    /// The collection of `R`, made on first use.
-    pub(super) fn collection<'a, R: Resource>(&self, state: &'a mut State) -> &'a mut Collection<R> {
-        let floor = if self.options.cached { state.started_at } else { state.compacted.saturating_sub(1) };
-        let window = if self.options.cached { self.options.window } else { usize::MAX };
-        let any = state.collections.entry(TypeId::of::<R>()).or_insert_with(|| Box::new(Collection::<R>::new(floor, window)));
-        any.as_any_mut().downcast_mut().expect("collections are kept by their type")
-    }
-
-    /// Changes the state and wakes whoever waits for changes of `of`, or everybody, after the lock.
-    fn change<A>(&self, of: Option<TypeId>, f: impl FnOnce(&mut State) -> A) -> A {
-        let (answer, wakes) = {
-            let mut state = self.lock();
-            let answer = f(&mut state);
-            let concerned = |waits_for: Option<TypeId>| of.is_none() || waits_for.is_none() || waits_for == of;
-            let wakes: Vec<Wake> = state.waiting.values().filter(|(t, _)| concerned(*t)).map(|(_, w)| w.clone()).collect();
-            (answer, wakes)
-        };
-        for wake in wakes {
-            wake.poke();
-        }
-        answer
-    }
-}
-
-impl State {
-    /// Has `wake` poked when something changes that `number` waits for.
-    pub(super) fn wait_for(&mut self, number: u64, of: Option<TypeId>, wake: &Wake) {
-        self.waiting.entry(number).or_insert_with(|| (of, wake.clone()));
-    }
-
-    pub(super) fn stop_waiting(&mut self, number: u64) -> Option<Wake> {
-        self.waiting.remove(&number).map(|(_, w)| w)
-    }
-}
-
-/// A request that is being answered. Dropped when the answer is complete, or the stream is gone.
-pub(super) struct Call {
-    pub(super) shared: Arc<Shared>,
-    pub(super) number: u64,
-    pub(super) line: Arc<Line>,
-    pub(super) strike: Option<Strike>,
-}
-
-impl Call {
-    /// Lets a request in. `None` when nobody is there.
-    pub(super) fn begin<R: Resource>(shared: &Arc<Shared>, asked: Asked) -> Option<Self> {
-        let at = shared.clock.now();
-        let of = TypeId::of::<R>();
-        let mut state = shared.lock();
-        state.last_request += 1;
-        let number = state.last_request;
-        let strike = if state.up { state.faults.strike(of, &asked, at) } else { None };
-        let is_stream = matches!(asked, Asked::Watch(_));
-        let answer = if state.up { Answer::Pending } else { Answer::Failed(SourceErrorKind::ConnectionRefused) };
-        state.requests.insert(number, Request { number, at, resource: type_name::<R>(), asked, answer });
-        if !state.up {
-            return None;
-        }
-        let line =
-            Arc::new(Line { fate: AtomicU8::new(0), frames: AtomicU64::new(0), of, is_stream, injected: Mutex::default() });
-        state.lines.insert(number, line.clone());
-        Some(Self { shared: shared.clone(), number, line, strike })
-    }
-
-    /// Writes down what came of it.
-    pub(super) fn answered(&self, answer: Answer) {
-        if let Some(request) = self.shared.lock().requests.get_mut(&self.number) {
-            request.answer = answer;
-        }
-    }
-
-    /// Writes down how the stream ended, and takes it off the open ones.
-    pub(super) fn ended(&self, how: Ended) {
-        let frames = self.line.frames.load(Ordering::Relaxed);
-        let (line, wake) = {
-            let mut state = self.shared.lock();
-            if let Some(request) = state.requests.get_mut(&self.number)
-                && matches!(request.answer, Answer::Pending | Answer::Watched { ended: None, .. })
-            {
-                request.answer = Answer::Watched { frames, ended: Some(how) };
-            }
-            (state.lines.remove(&self.number), state.stop_waiting(self.number))
-        };
-        drop((line, wake));
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        let gone = {
-            let mut state = self.shared.lock();
-            (state.lines.remove(&self.number), state.stop_waiting(self.number))
-        };
-        drop(gone);
-    }
 }
 
 /// Why a write was refused.
@@ -268,42 +67,6 @@ pub enum ServerError {
     /// A method of the resource panicked; nothing was written.
     #[error("nothing was written: {0}")]
     Panicked(#[from] Panicked),
-}
-
-/// Everything that the server has of one resource.
-#[derive(Clone, Debug)]
-pub struct Truth<R> {
-    /// The server's version.
-    pub version: String,
-    /// Every object, in the order of its keys.
-    pub objects: Vec<Object<R>>,
-}
-
-/// Every change of one resource since the server was made, whatever was compacted, trimmed or restored.
-#[derive(Clone, Debug)]
-pub struct Audit<R> {
-    /// In the order in which they were made.
-    pub records: Vec<Record<R>>,
-}
-
-/// One change.
-#[derive(Clone, Debug)]
-pub struct Record<R> {
-    /// Counts the changes of the server; goes on when versions go back.
-    pub seq: u64,
-    /// The version that it gave.
-    pub version: u64,
-    /// What it did.
-    pub op: Op,
-    /// The object as it was written; for a deletion the last state, with the deletion's version.
-    pub object: Object<R>,
-}
-
-impl<R> Audit<R> {
-    /// The changes of one object, in order.
-    pub fn of(&self, key: impl AsKey) -> impl Iterator<Item = &Record<R>> {
-        self.records.iter().filter(move |r| Object::key(&r.object).as_key() == key.as_key())
-    }
 }
 
 impl Server {
@@ -535,7 +298,7 @@ impl Server {
     /// Ends every stream in order. The server stays up.
     pub fn close_connections(&self) {
         self.0.change(None, |state| {
-            state.lines.values().filter(|l| l.is_stream).for_each(|l| l.end(Close::Clean));
+            state.streams().for_each(|l| l.end(Close::Clean));
         });
     }
 
@@ -590,11 +353,11 @@ impl Server {
         let of = TypeId::of::<R>();
         let lines: Vec<_> = {
             let state = self.0.lock();
-            state.lines.values().filter(|l| l.is_stream && l.of == of).cloned().collect()
+            state.streams().filter(|l| l.of == of).cloned().collect()
         };
         for line in lines {
             let frame = call_out::call(Site::Source, || frame.clone())?;
-            line.injected.lock().push_back(Box::new(frame));
+            line.inject(frame);
         }
         self.0.change(Some(of), |_| ());
         Ok(())
@@ -602,28 +365,18 @@ impl Server {
 
     /// Every request so far, oldest first.
     pub fn requests(&self) -> Vec<Request> {
-        let state = self.0.lock();
-        state.requests.values().map(|r| with_frames(r.clone(), &state.lines)).collect()
+        self.0.lock().requests()
     }
 
     /// [`Server::requests`], and forgets them. What comes of those still unanswered is not written down any more.
     pub fn take_requests(&self) -> Vec<Request> {
-        let mut state = self.0.lock();
-        let requests = std::mem::take(&mut state.requests);
-        requests.into_values().map(|r| with_frames(r, &state.lines)).collect()
+        self.0.lock().take_requests()
     }
 
     /// Watches that are open: neither ended by the server nor dropped by the watcher.
     pub fn open_streams(&self) -> usize {
-        self.0.lock().lines.values().filter(|l| l.is_stream).count()
+        self.0.lock().streams().count()
     }
-}
-
-fn with_frames(mut request: Request, lines: &BTreeMap<u64, Arc<Line>>) -> Request {
-    if let (Answer::Watched { frames, ended: None }, Some(line)) = (&mut request.answer, lines.get(&request.number)) {
-        *frames = line.frames.load(Ordering::Relaxed);
-    }
-    request
 }
 
 fn object_key(key: KeyRef<'_>) -> Result<ObjectKey, KeyError> {
@@ -712,25 +465,6 @@ impl ServerBuilder {
 
     /// The server.
     pub fn build(self) -> Server {
-        let state = State {
-            version: self.first_version,
-            seq: 0,
-            compacted: 0,
-            restored: 0,
-            started_at: self.first_version,
-            up: true,
-            collections: HashMap::new(),
-            waiting: BTreeMap::new(),
-            lines: BTreeMap::new(),
-            requests: BTreeMap::new(),
-            last_request: 0,
-            faults: Script::default(),
-        };
-        Server(Arc::new(Shared {
-            clock: self.clock,
-            options: self.options,
-            writing: Turn::new(fastrand::Rng::with_seed(self.seed)),
-            state: Mutex::new(state),
-        }))
+        Server(Arc::new(Shared::new(self.clock, self.options, self.first_version, self.seed)))
     }
 }

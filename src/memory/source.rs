@@ -6,7 +6,8 @@ use super::{
     requests::{Answer, Asked},
     resource::Resource,
     selector::Selection,
-    server::{Call, Fate, Server},
+    server::Server,
+    state::{Call, Fate},
     stream::Stream,
     watch_cache,
 };
@@ -203,8 +204,6 @@ impl<R: Resource> Source<R> {
         }
         let selection = Selection::parse::<R>(&params.scope)?;
         let plan = Self::plan(call, &wake, params)?;
-        // A first page shows the whole state as well as an unpaged list does.
-        call.shared.collection::<R>(&mut call.shared.lock()).listed(params.scope.clone(), plan.state.seq);
 
         let (mut items, mut last, mut more) = (0_usize, None, false);
         let from = plan.after.as_ref().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
@@ -246,6 +245,10 @@ impl<R: Resource> Source<R> {
         if let Effect::Break { when: When::Frames(_), how: Break::Fail(kind) } = effect {
             // The list was shorter than the fault: it breaks at its end.
             return refuse(kind.clone(), "a fault of the script, at the end of a list");
+        }
+        if !more {
+            // From now on somebody may know this whole state.
+            call.shared.collection::<R>(&mut call.shared.lock()).listed(params.scope.clone(), plan.state.seq);
         }
         let version = plan.state.version;
         let next = last.filter(|_| more).map(|after| Token { version, begun: plan.begun, after: after.clone() }.write());

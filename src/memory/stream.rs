@@ -10,8 +10,8 @@ use super::{
     requests::Ended,
     resource::Resource,
     selector::Selection,
-    server::{Call, Fate},
     source::garbled,
+    state::{Call, Fate},
     watch_cache::{Change, Op, Pulled, Reader},
 };
 use crate::{

@@ -1,7 +1,7 @@
 //! One resource's objects and its history.
 //!
 //! The log holds every change and is never shortened: it is the audit log. What requests may see of it is decided by
-//! numbers. `compacted` (the storage's, in [`super::server`]) bounds the versions that can be listed exactly, and
+//! numbers. `compacted` (the storage's, in [`super::state`]) bounds the versions that can be listed exactly, and
 //! `floor` bounds the versions that a watch can start from: `floor` is the highest version whose change is forgotten, so
 //! a watch may start from `floor` or later. A restart lifts it to the newest version, a full window to the change that
 //! just fell out.
@@ -74,7 +74,7 @@ pub(super) struct Collection<R> {
     floor: u64,
     window: usize,
     pages: BTreeMap<u64, Paged<R>>,
-    /// Every list that was answered: what was asked for, and the last change in it. The checker needs them.
+    /// Every list that was answered to its last page: what was asked for, and the last change in it. For the checker.
     lists: Vec<(Scope, u64)>,
 }
 

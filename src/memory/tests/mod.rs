@@ -1,6 +1,7 @@
 //! What the embedded server is held to, by topic. Where the real server was asked, the test says so with the recording
 //! or the statement of `spec/kube.md` it repeats.
 
+mod check;
 mod faults;
 mod life;
 mod lists;

@@ -330,3 +330,50 @@ fn a_watcher_inside_a_silent_stream_still_hears_of_the_cut() {
     server.down(Close::Clean);
     assert_eq!(thread.join().unwrap(), ["+a@2", "end"]);
 }
+
+/// Writers race with a watcher that waits, and with one that asks now and then: both are told the audit log.
+#[test]
+fn racing_writers_lose_no_change_and_no_wake_up() {
+    let clock = ManualClock::new();
+    let server = Server::new(&clock);
+    let stop = Stop::new();
+    let wake = Wake::new(&stop, &clock);
+    let mut waiting = watch(&server, &from("1"));
+    let mut asking = watch(&server, &from("1"));
+    let watcher = sync::spawn(&clock, "watcher", move || {
+        let mut told = Vec::new();
+        while !told.last().is_some_and(|t: &String| t == "+last@902") {
+            told.push(say(waiting.next(&wake, Deadline::from(secs(60)))));
+        }
+        told
+    })
+    .unwrap();
+    let writers = [0, 1, 2].map(|w| {
+        let server = server.clone();
+        sync::spawn(&clock, "writer", move || {
+            for n in 0..100 {
+                let name = format!("w{w}-{n}");
+                server.create(pod(&name)).unwrap();
+                server.edit::<Pod>(key(&name), |p| p.generation += 1).unwrap();
+                server.update(pod(&format!("w{w}-{}", n / 2)).with_generation(n + 7)).unwrap();
+            }
+        })
+        .unwrap()
+    });
+    let mut asked = Vec::new();
+    for writer in writers {
+        asked.extend(drain(&mut asking));
+        writer.join().unwrap();
+    }
+    assert_eq!(server.version(), "901");
+    let last = server.create(pod("last")).unwrap();
+    assert_eq!(version_of(&last), "902");
+    asked.extend(drain(&mut asking));
+    let mut told = Vec::new();
+    for record in server.audit::<Pod>().records {
+        let sign = if record.op == crate::memory::Op::Added { '+' } else { '~' };
+        told.push(format!("{sign}{}@{}", record.object.name, record.version));
+    }
+    assert_eq!(asked, told, "asked now and then");
+    assert_eq!(watcher.join().unwrap(), told, "waited");
+}
