@@ -17,6 +17,8 @@
 //!   [`Closed`] at once, what is left is dropped. (client-go's queues hand out leftovers, and take more in.) What has
 //!   been taken already can still be committed.
 //!
+//! Each line is a test of this room; `the_queue_behaves_as_its_plain_model` checks them in any order of calls.
+//!
 //! # Argument
 //! One mutex guards the deltas, whether a `Taken` is out, and the two bits `synced` and `closed`; every door enters it
 //! once and decides there. Deltas go in at the tail in one critical section per batch and come out at the head, so the
@@ -27,7 +29,7 @@
 //! order is total and one `Taken` is out at a time, everything queued before that whole state was ended before.
 //!
 //! The buffer of an ended `Taken` becomes the queue's next one unless it is larger than a usual batch, so a burst's
-//! memory goes when the burst has been taken.
+//! memory goes when the burst has been taken (`the_memory_of_a_burst_goes_when_the_burst_is_taken`).
 
 mod real_fifo;
 mod taken;

@@ -1,27 +1,35 @@
 //! The store: what is known of the source's objects, as a row of immutable versions.
 //!
 //! # Promise
-//! * One writer ([`Writer`], the engine's). Readers take a version and look at it for as long as they like: all
-//!   objects, all indices, the source's version and the publish counter `seq` of one instant.
-//! * A version is published by one swap, before anybody is told of what is in it (P1). A relist is one version (P5).
-//! * `snapshot()` is O(1); a version that is held is never changed. Versions share what did not change.
-//! * An object that did not change keeps its allocation, so "changed" is "another pointer" (V1), and the difference of
-//!   two versions is exactly what a listener between them has to be told.
+//! * One writer (the engine's). Readers take a version and look at it for as long as they like: all objects, all
+//!   indices, the source's version and the publish counter `seq` of one instant, in O(1) (P4,
+//!   `the_store_behaves_as_its_plain_model`, `one_snapshot_is_one_instant_while_the_writer_writes`). A version that is
+//!   held is never changed. It keeps the objects it shows and no others
+//!   (`an_object_that_no_version_shows_is_freed_and_a_snapshot_keeps_its_own`).
+//! * A version is published by one swap, before anybody is told of what is in it (P1,
+//!   `b_07_a_relist_made_delete_is_in_store_and_indices_before_it_is_told`). A relist is one version (P5,
+//!   `b_58_readers_see_the_old_set_until_they_see_the_whole_new_one`).
+//! * An object that did not change keeps its allocation, so "changed" is "another pointer" (V1,
+//!   `an_unchanged_object_is_told_to_nobody_and_the_old_one_stays`), and the difference of two versions is exactly what
+//!   a listener between them has to be told.
 //! * An update whose index function panics is refused whole: the object's old state stays, in the items and in every
-//!   index; it is reported in the [`Publication`], and everything else is applied.
+//!   index; it is reported with the publication, and everything else is applied (P9,
+//!   `b_61_an_index_that_fails_refuses_the_update_whole`). client-go stores first and panics half-way.
 //!
 //! # Argument
 //! The published version is an `Arc` in a mutex whose critical section is a clone or a swap of that `Arc`, nothing
-//! else; the old version is dropped after the lock, so user `Drop` never runs in it. The swap is the linearization
-//! point of a publication; a reader that enters the lock later has the new version or a later one.
+//! else; the old version is dropped after the lock, so user `Drop` never runs in it
+//! (`a_drop_that_reads_the_store_runs_outside_its_lock`). The swap is the linearization point of a publication; a
+//! reader that enters the lock later has the new version or a later one.
 //!
 //! User code is called in one phase, *before* anything is changed: the index functions, and with them `Hash` and `Eq`
-//! of the values they emit ([`index`]). The phase ends with numbers. From there on only numbers and keys are compared,
+//! of the values they emit (`index.rs`). The phase ends with numbers. From there on only numbers and keys are compared,
 //! so nothing can unwind half-way through a change. Deleting calls no user code at all but `Drop`, contained.
 //!
-//! Inside: persistent B-trees. Items are ordered by key, so a namespace is a range; see [`diff`] for the walk of two
-//! versions. Nothing of this room names the type of the objects but the shells [`Snapshot`], [`StoreReader`] and
-//! [`Lister`].
+//! Inside: persistent B-trees. Items are ordered by key, so a namespace is a range; `diff.rs` walks two versions.
+//! Nothing of this room names the type of the objects but the shells [`Snapshot`], [`StoreReader`] and [`Lister`].
+//!
+//! Not promised: that readers are lock-free. Each snapshot enters the mutex for one count.
 
 mod diff;
 mod index;

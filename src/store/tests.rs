@@ -300,7 +300,10 @@ fn patched(old: &AnySnapshot, new: &AnySnapshot) -> BTreeMap<ObjectKey, Object<O
         assert!(last.as_ref().is_none_or(|l| *l < key), "the walk goes in the order of keys");
         let before = match change {
             Change::Added(o) => (items.insert(key.clone(), o), None),
-            Change::Updated { old, new } => (items.insert(key.clone(), new), Some(old)),
+            Change::Updated { old, new } => {
+                assert!(!Object::ptr_eq(&old, &new), "what did not change is not told");
+                (items.insert(key.clone(), new), Some(old))
+            }
             Change::Deleted(Deleted::Missed { last_known, .. }) => (items.remove(&key), last_known),
             Change::Deleted(Deleted::Observed(_)) => panic!("nobody observed it"),
         };
