@@ -16,7 +16,7 @@ use super::{
 use std::{
     any::Any,
     cell::{Cell, RefCell},
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
 /// Which kind of user code.
@@ -146,6 +146,33 @@ pub(crate) fn contain(site: Site, f: impl FnOnce()) {
 /// The panic's message.
 pub(crate) fn guard<R>(f: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(message_of)
+}
+
+/// Calls `Eq` or `Ord` of a key: the only user code that may run under a short lock. The panic is carried out of the
+/// lock as it is, because dropping its payload is user code as well. Such code must not call back into this crate.
+///
+/// # Errors
+/// [`KeyPanic`] when `f` panicked.
+pub(crate) fn key_cmp<R>(f: impl FnOnce() -> R) -> Result<R, KeyPanic> {
+    let _mark = Mark::new(Site::Key);
+    catch_unwind(AssertUnwindSafe(f)).map_err(KeyPanic)
+}
+
+/// A panic of a key's `Eq` or `Ord`, on its way out of the lock under which it happened.
+#[must_use = "put it on record, or resume it, after the lock"]
+pub(crate) struct KeyPanic(Box<dyn Any + Send>);
+
+impl KeyPanic {
+    /// Contains the panic: puts it on record. Called after the lock.
+    pub(crate) fn contain(self) {
+        debug_assert_eq!(locks_held(), 0, "dropping the payload of a panic with a lock held");
+        record(Panicked { site: Site::Key, message: message_of(self.0) });
+    }
+
+    /// Lets the panic go on, for code that is itself called through [`call`]. Called after the lock.
+    pub(crate) fn resume(self) -> ! {
+        resume_unwind(self.0)
+    }
 }
 
 fn record(what: Panicked) {

@@ -3,6 +3,7 @@
 use super::{
     Monitor,
     backend::{RawMutex, RawMutexGuard, thread_local},
+    call_out::{Site, inside},
     clock::ANY_CLOCK,
 };
 use std::{
@@ -32,6 +33,11 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        // Without this the thread would most likely wait for itself.
+        debug_assert!(
+            locks_held() == 0 || inside() != Some(Site::Key),
+            "`Eq` or `Ord` of a key runs under a lock and must not call back"
+        );
         let raw = self.0.lock();
         HELD.with(|h| h.set(h.get() + 1));
         MutexGuard { raw, _count: Count(PhantomData) }

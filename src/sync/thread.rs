@@ -1,7 +1,14 @@
 //! Threads: named, counted, joined.
 
-use super::{Arc, Clock, Monitor, Mutex, backend::os, call_out, park::Home};
+use super::{
+    Arc, Clock, Lazy, Monitor, Mutex,
+    atomic::{AtomicU64, Ordering},
+    backend::{RawMutex, os, thread_local},
+    call_out,
+    park::Home,
+};
 use std::{
+    collections::BTreeMap,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
 };
@@ -76,6 +83,46 @@ impl<T> JoinHandle<T> {
     /// True when called on this very thread, where joining would never end.
     pub(crate) fn is_current(&self) -> bool {
         self.os.thread().id() == std::thread::current().id()
+    }
+}
+
+/// Which thread, for reports and for "is it me?". Costs one look at a thread-local.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadId(u64);
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+/// Names of the threads alive that asked who they are.
+static NAMES: Lazy<RawMutex<BTreeMap<u64, String>>> = Lazy::new(RawMutex::default);
+
+struct Me(u64);
+
+impl Me {
+    fn new() -> Self {
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        NAMES.lock().insert(id, os::current_name());
+        Self(id)
+    }
+}
+
+impl Drop for Me {
+    fn drop(&mut self) {
+        NAMES.lock().remove(&self.0);
+    }
+}
+
+thread_local! {
+    static ME: Me = Me::new();
+}
+
+/// The calling thread. One that is past its thread-locals is nobody in particular.
+pub(crate) fn this_thread() -> ThreadId {
+    ThreadId(ME.try_with(|me| me.0).unwrap_or(0))
+}
+
+impl ThreadId {
+    /// The thread's name; `None` when it has ended.
+    pub(crate) fn name(self) -> Option<String> {
+        NAMES.lock().get(&self.0).cloned()
     }
 }
 
