@@ -16,6 +16,7 @@ pub mod queue;
 pub mod store;
 mod ring;
 pub mod processor;
+pub mod workqueue;
 
 // Where it meets, and a server to run it against.
 pub mod informer;
