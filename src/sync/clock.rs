@@ -23,7 +23,7 @@ pub struct Instant(Duration);
 
 impl Instant {
     /// What a clock can express ends here; later is never.
-    pub(super) const LAST: Self = Self(Duration::from_nanos(u64::MAX));
+    pub(crate) const LAST: Self = Self(Duration::from_nanos(u64::MAX));
 
     /// The instant `d` after the beginning of the clock.
     pub const fn from_start(d: Duration) -> Self {
