@@ -68,6 +68,8 @@ pub(super) struct Run<'a> {
     expired_list: Option<Instant>,
     /// Objects whose newest state could not be had.
     pub(super) stale: HashSet<ObjectKey>,
+    /// Objects of the last list of whom not even the name is known.
+    nameless: usize,
     pub(super) batch: Vec<Delta<Opaque>>,
 }
 
@@ -90,6 +92,7 @@ impl<'a> Run<'a> {
             counted: 0,
             expired_list: None,
             stale: HashSet::new(),
+            nameless: 0,
             batch: Vec::new(),
         }
     }
@@ -183,7 +186,7 @@ impl<'a> Run<'a> {
         for f in &state.failed {
             self.skipped(f);
         }
-        let (paged, objects, stale) = (state.paged, state.objects.len(), state.failed.len());
+        let (paged, objects, failed) = (state.paged, state.objects.len(), state.failed.len());
         let (kept, complete) = (state.kept(), state.complete());
         let State { version, objects: all, .. } = state;
         self.batch.clear();
@@ -199,8 +202,9 @@ impl<'a> Run<'a> {
         self.paginated |= *asked == VersionMatch::Any && (paged || self.unpaged);
         (self.most_recent, self.unpaged, self.doubted, self.counted) = (false, false, false, 0);
         self.moved_to(&version);
+        self.nameless = failed - kept.len();
         self.stale = kept.into_iter().collect();
-        self.core.shared.health.lock().stale_objects = stale;
+        self.core.shared.health.lock().stale_objects = self.stale_objects();
         self.tell(&ReflectorEvent::Listed { version, objects, took: self.now().since(began) });
         Ok(true)
     }
@@ -247,6 +251,10 @@ impl<'a> Run<'a> {
         let mut health = self.core.shared.health.lock();
         health.last_contact = Some(now);
         more(&mut health);
+    }
+
+    pub(super) fn stale_objects(&self) -> usize {
+        self.stale.len() + self.nameless
     }
 
     /// A frame was applied: the failures before it are history.

@@ -149,7 +149,7 @@ impl Run<'_> {
                     reading.ahead = ahead;
                 }
                 self.accepted();
-                let (now, events, stale) = (self.now(), std::mem::take(&mut reading.events), self.stale.len());
+                let (now, events, stale) = (self.now(), std::mem::take(&mut reading.events), self.stale_objects());
                 self.contact(|health| {
                     health.stale_objects = stale;
                     if events {

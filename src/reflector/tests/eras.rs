@@ -46,6 +46,14 @@ fn without_an_order_of_versions_a_consistent_list_after_too_large_begins_a_new_e
 }
 
 #[test]
+fn without_an_order_of_versions_one_too_large_begins_one_era_only() {
+    let script = Script::new().orderless().list("5:").watch_fails(too_large()).list("6:").watch_fails(Kind::Expired);
+    let mut w = World::start(script.list_fails(Kind::Expired).list("7:"));
+    assert_eq!(w.given(), ["all@5", "all@6 era", "all@7"]);
+    assert_eq!(w.stop(), Ok(()));
+}
+
+#[test]
 fn without_an_order_of_versions_the_most_recent_state_for_another_reason_is_no_era() {
     let script = Script::new().orderless().list("500:").watch_fails(Kind::Expired).list_fails(Kind::Expired).list("7:");
     let mut w = World::start(script);

@@ -106,6 +106,7 @@ fn v10_a_watched_deletion_is_never_refused() {
     assert_eq!(w.given(), ["all@10 a@1 keep bad", "-bad missed None", "b@11"]);
     assert_eq!(w.reflector.last_version(), "11");
     assert_eq!(w.reflector.health().stale_objects, 0, "what is gone is not stale");
+    assert_eq!(skipped(&w).len(), 2, "told all the same");
     assert_eq!(w.stop(), Ok(()));
 }
 
@@ -121,6 +122,18 @@ fn v10_an_object_is_stale_until_it_is_read_again() {
         })
         .collect();
     assert_eq!(stale, [1, 0, 1, 1]);
+    assert_eq!(w.stop(), Ok(()));
+}
+
+#[test]
+fn v10_a_list_says_anew_which_objects_are_stale() {
+    let script =
+        Script::new().list("10: a@1 ?c@2").watch_breaks("/1 ~?a@12 /2", Kind::Expired).list("20: a@12 ? ?d@9").watch("b@21");
+    let mut w = World::start(script);
+    w.advance(1.0);
+    assert_eq!(w.reflector.health().stale_objects, 2);
+    w.advance(1.0);
+    assert_eq!((w.reflector.last_version().as_str(), w.reflector.health().stale_objects), ("21", 2), "d, and one without a name");
     assert_eq!(w.stop(), Ok(()));
 }
 

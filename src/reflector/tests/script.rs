@@ -243,11 +243,14 @@ impl ListerWatcher for Script {
             }
             Page::Fail(e) => Err(e),
             Page::Panic(why) => panic!("{why}"),
-            Page::Endless(item) => loop {
-                if sink(Ok(item.clone())).is_break() {
-                    return Err(error(SourceErrorKind::Stopped));
+            Page::Endless(item) => {
+                for _ in 0..10_000 {
+                    if sink(Ok(item.clone())).is_break() {
+                        return Err(error(SourceErrorKind::Stopped));
+                    }
                 }
-            },
+                panic!("wanted ten thousand objects after stop");
+            }
             Page::Hang => {
                 stop.wait(Deadline::never());
                 Err(error(SourceErrorKind::Stopped))

@@ -24,8 +24,9 @@ fn while_a_list_is_asked_for() {
     stops(World::start(Script::new().page(Page::Hang)), &["0 list any limit 500"], &[]);
 }
 
-/// Stops when the first object comes in.
-fn stops_at_the_first_object(script: Script) {
+/// Stops when the first object comes in, after this was asked and given.
+#[track_caller]
+fn stops_at_the_first_object(script: Script, asked: &[&str], given: &[&str]) {
     let place = Arc::new(Mutex::new(None::<Stop>));
     let stop = place.clone();
     let on_known = move || {
@@ -35,17 +36,29 @@ fn stops_at_the_first_object(script: Script) {
     let sink = Recorder { on_known: Mutex::new(Some(Box::new(on_known))), ..Recorder::default() };
     let w = World::build(script, sink, |b| b);
     *place.lock() = Some(w.stop.clone());
-    stops(w.go(), &["0 list any limit 500"], &[]);
+    stops(w.go(), asked, given);
 }
 
 #[test]
 fn while_a_list_streams_in() {
-    stops_at_the_first_object(Script::new().page(Page::Endless(Item { name: "a".into(), version: "1".into() })));
+    let endless = Page::Endless(Item { name: "a".into(), version: "1".into() });
+    stops_at_the_first_object(Script::new().page(endless), &["0 list any limit 500"], &[]);
 }
 
 #[test]
 fn between_pages() {
-    stops_at_the_first_object(Script::new().list("10: a@1 > t").list("10: b@2"));
+    stops_at_the_first_object(Script::new().list("10: a@1 > t").list("10: b@2"), &["0 list any limit 500"], &[]);
+}
+
+#[test]
+fn between_the_end_of_a_list_and_the_sink() {
+    stops_at_the_first_object(Script::new().list("10: a@1"), &["0 list any limit 500"], &[]);
+}
+
+#[test]
+fn between_a_frame_and_the_sink() {
+    let script = Script::new().list("10:").watch("+a@11 ~a@12");
+    stops_at_the_first_object(script, &["0 list any limit 500", "0 watch 10"], &["all@10"]);
 }
 
 #[test]

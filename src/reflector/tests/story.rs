@@ -131,7 +131,7 @@ fn s10_a_dead_server_is_asked_every_30_s_in_the_end_and_never_faster_again() {
 #[test]
 fn s11_a_token_that_expires_costs_one_list_in_one_page_and_pages_are_remembered() {
     let script = Script::new().list("10: a@1 > c1").list_fails(Kind::Expired).list("12: a@1 b@2");
-    let mut w = World::start(script.watch_breaks("/1", Kind::Expired).list("13: a@1 > c2").list("13: b@2"));
+    let mut w = World::start(script.watch_breaks("/1", Kind::Expired).list("13: a@1 > c2").list("14: b@2"));
     w.advance(5.0);
     let asked = [
         "0 list any limit 500",

@@ -242,6 +242,16 @@ fn watch_failures_are_counted_anew_after_an_accepted_frame_and_after_a_list() {
 }
 
 #[test]
+fn watch_failures_before_a_list_for_another_reason_are_forgotten() {
+    let script = Script::new().list("10:").watch_fails(Kind::Other).watch_fails(Kind::Other).watch_fails(Kind::Expired);
+    let mut w = World::start(script.list("20:").watch_fails(Kind::Other).watch_fails(Kind::Other));
+    w.advance(60.0);
+    let asked: Vec<_> = w.asked().into_iter().map(|l| l.split_once(' ').unwrap().1.to_owned()).collect();
+    assert_eq!(asked[3..], ["watch 10", "list >=10", "watch 20", "watch 20", "watch 20"]);
+    assert_eq!(w.stop(), Ok(()));
+}
+
+#[test]
 fn stream_that_ends_in_order_after_it_lived_is_followed_by_another_at_once_and_is_no_failure() {
     for (frames, at, from) in [("~a@11 .", 0, 11), ("/1 .", 1, 10)] {
         let mut w = World::start(Script::new().list("10: a@1").watch(frames));
