@@ -124,7 +124,7 @@ impl DeltaSink<Opaque> for StoreEngine {
     }
 
     fn known(&self, key: KeyRef<'_>) -> Option<Object<Opaque>> {
-        self.reader.get(key)
+        self.reader.known(key)
     }
 }
 

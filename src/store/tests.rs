@@ -446,9 +446,12 @@ fn in_a_new_era_equal_versions_prove_nothing() {
         }],
     );
     assert_eq!(all(&p), ["U ns/a@1 -> ns/a@1", "M ns/c Some(ns/c@1)"]);
+    let known = |name| writer.reader().known(KeyRef { namespace: "ns", name }).map(|o| format!("{o:?}"));
+    assert_eq!((known("a"), known("b"), known("c")), (Some("ns/a@1".into()), None, None));
     // `b` is still the object of the old era, so the new era's b@1 is another one.
     let p = apply(&mut writer, [add("a", "1", 10), add("b", "1", 10), add("b", "1", 11)]);
     assert_eq!((each(&p), p.unchanged), (vec!["U ns/b@1 -> ns/b@1".to_owned()], 2));
+    assert!(writer.reader().known(KeyRef { namespace: "ns", name: "b" }).is_some());
 }
 
 #[test]

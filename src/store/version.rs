@@ -10,6 +10,7 @@ use crate::{
     sync::{Arc, Mutex},
 };
 use equivalent::{Comparable, Equivalent};
+use hashbrown::HashSet;
 use std::{
     cmp::Ordering,
     fmt,
@@ -51,11 +52,14 @@ pub(super) struct Version {
     pub(super) initial_done: bool,
     pub(super) items: Items,
     pub(super) indices: Vec<IndexVersion>,
+    /// Objects that are left from an era before the current one: their versions prove nothing. Mostly empty.
+    pub(super) outdated: Arc<HashSet<ObjectKey>>,
 }
 
 impl Version {
     pub(super) fn before_anything(indices: Vec<IndexVersion>) -> Self {
-        Self { seq: 0, version: Arc::from(""), initial_done: false, items: Items::new(), indices }
+        let (version, items, outdated) = (Arc::from(""), Items::new(), Arc::default());
+        Self { seq: 0, version, initial_done: false, items, indices, outdated }
     }
 }
 
@@ -153,6 +157,12 @@ impl AnyReader {
     /// The object that is stored for a key now.
     pub(crate) fn get(&self, key: KeyRef<'_>) -> Option<Object<Opaque>> {
         self.snapshot().get(key).cloned()
+    }
+
+    /// The object that stands for its version: what is stored for the key, unless it is left from an era before.
+    pub(crate) fn known(&self, key: KeyRef<'_>) -> Option<Object<Opaque>> {
+        let snapshot = self.snapshot();
+        snapshot.get(key).filter(|o| !snapshot.0.outdated.contains(Object::key(o))).cloned()
     }
 
     /// The typed handle of an index.

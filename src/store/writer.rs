@@ -23,8 +23,6 @@ pub(crate) struct Writer {
     values: Vec<HashMap<ObjectKey, Box<[ValueId]>>>,
     /// Numbers the values of all indices.
     number: u64,
-    /// Objects that are left from an era before the current one: their versions prove nothing.
-    outdated: HashSet<ObjectKey>,
 }
 
 /// What one step did.
@@ -81,7 +79,7 @@ impl Writer {
         let values = specs.iter().map(|_| HashMap::new()).collect();
         let current = Arc::new(Version::before_anything(specs.into_iter().map(IndexSpec::empty).collect()));
         let published = Arc::new(Published::new(current.clone()));
-        Ok(Self { published, current, values, number: 0, outdated: HashSet::new() })
+        Ok(Self { published, current, values, number: 0 })
     }
 
     /// A reader of this store.
@@ -198,7 +196,7 @@ impl Step<'_> {
         let Delta::ReplacedAll { version, objects, kept, complete, new_era } = whole else { return };
         if new_era {
             // Until it is replaced, each is of an era before.
-            self.writer.outdated.extend(self.next.items.keys().cloned());
+            self.next.outdated = Arc::new(self.next.items.keys().cloned().collect());
         }
         let mut named = HashSet::with_capacity(objects.len() + kept.len());
         // From the back, so that the last of several with one key is the one.
@@ -225,9 +223,9 @@ impl Step<'_> {
         let old = self.next.items.get(key);
         if let Some(Item(old)) = old {
             let same = Object::ptr_eq(old, object);
-            if same || (Object::same_version(old, object) && !self.writer.outdated.contains(key)) {
+            if same || (Object::same_version(old, object) && !self.next.outdated.contains(key)) {
                 // Whoever hands in what is stored says that it holds in this era too.
-                self.writer.outdated.remove(key);
+                self.up_to_date(key);
                 self.unchanged += 1;
                 return Put::Nothing;
             }
@@ -243,7 +241,7 @@ impl Step<'_> {
         for (at, after) in resolved.into_iter().enumerate() {
             self.change_index(at, key, after);
         }
-        self.writer.outdated.remove(key);
+        self.up_to_date(key);
         match self.next.items.insert(key.clone(), Item(object.clone())) {
             None => Put::Added,
             Some(Item(old)) => Put::Updated { old },
@@ -275,8 +273,15 @@ impl Step<'_> {
         for at in 0..self.next.indices.len() {
             self.change_index(at, key, Vec::new());
         }
-        self.writer.outdated.remove(key);
+        self.up_to_date(key);
         Some(old)
+    }
+
+    /// What is stored for the key, if anything, is of this era.
+    fn up_to_date(&mut self, key: &ObjectKey) {
+        if self.next.outdated.contains(key) {
+            Arc::make_mut(&mut self.next.outdated).remove(key);
+        }
     }
 
     fn reach(&mut self, version: &str) {
