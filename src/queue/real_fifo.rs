@@ -23,8 +23,10 @@ pub struct RealFifo<T> {
     name: String,
     clock: Clock,
     state: Monitor<State<T>>,
-    on_uncommitted: Option<Box<dyn Fn(&Uncommitted) + Send + Sync>>,
+    on_uncommitted: Option<OnUncommitted>,
 }
+
+type OnUncommitted = Box<dyn Fn(&Uncommitted) + Send + Sync>;
 
 struct State<T> {
     deltas: VecDeque<Delta<T>>,
@@ -232,7 +234,7 @@ impl<T: Send + Sync> Synced for RealFifo<T> {
     /// Not from the thread that has the [`Taken`]: it would wait for itself until the deadline.
     fn wait_synced(&self, deadline: Deadline) -> Result<(), WaitError> {
         let deadline = deadline.on(&self.clock);
-        let pending = |s: &mut State<T>| !s.synced && !(s.closed && s.out != Out::Initial);
+        let pending = |s: &mut State<T>| !s.synced && (!s.closed || s.out == Out::Initial);
         let state = self.state.lock();
         if state.synced {
             return Ok(());

@@ -40,11 +40,6 @@ impl Diff {
         Self { old, new, ready: VecDeque::new(), at: At::Start }
     }
 
-    /// The snapshot that is reached when nothing is left.
-    pub(crate) fn newer(&self) -> &AnySnapshot {
-        &self.new
-    }
-
     fn refill(&mut self) {
         let (old, new) = (&self.old.0.items, &self.new.0.items);
         match &self.at {

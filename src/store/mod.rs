@@ -44,7 +44,7 @@ pub use index::{Index, IndexError, IndexRef};
 pub use lister::{Lister, NamespaceLister};
 pub use reader::{Snapshot, StoreReader};
 pub(crate) use version::{AnyReader, AnySnapshot};
-pub(crate) use writer::{Changes, Publication, Refusal, Writer};
+pub(crate) use writer::{Changes, Publication, Writer};
 
 #[cfg(test)]
 mod tests;
