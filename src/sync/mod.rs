@@ -7,7 +7,7 @@
 //! * [`Turn`] orders writers among themselves and may be held while an index function runs; readers, producers and
 //!   handlers never take one.
 //!
-//! Blocking is built from one primitive, parking ([`park`]), which the [`ManualClock`] can see.
+//! Blocking is built from one primitive, parking ([`park()`]), which the [`ManualClock`] can see.
 
 mod std;
 use self::std as backend;
