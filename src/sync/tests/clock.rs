@@ -164,6 +164,34 @@ fn a_callback_blocked_on_something_else_is_at_rest_after_the_grace() {
 }
 
 #[test]
+fn a_callback_that_was_stuck_is_waited_for_again_by_the_next_advance() {
+    let clock = ManualClock::new();
+    let ((go, gone), log) = (mpsc::channel::<()>(), Log::default());
+    let inner = log.clone();
+    let handler = move || {
+        gone.recv().unwrap();
+        push(&inner, "done");
+    };
+    let stuck = spawn(&clock, "handler", || contain(Site::Handler, handler)).unwrap();
+    clock.settle();
+    go.send(()).unwrap();
+    clock.settle();
+    assert_eq!(*log.lock(), ["done"]);
+    stuck.join().unwrap();
+}
+
+#[test]
+fn the_grace_ends_with_the_limit() {
+    let mut clock = clock_with(20 * MS, LONG);
+    let (go, gone) = mpsc::channel::<()>();
+    let stuck = spawn(&clock, "handler", move || contain(Site::Handler, || gone.recv().unwrap())).unwrap();
+    assert_eq!(clock.try_advance(MS).unwrap_err().busy, ["handler (inside Handler)"]);
+    clock.patience = ManualClock::new().patience;
+    go.send(()).unwrap();
+    stuck.join().unwrap();
+}
+
+#[test]
 fn a_clock_that_cannot_settle_names_the_busy_and_stays_at_the_last_timer() {
     let clock = clock_with(50 * MS, MS);
     let (gate, (go, gone)) = (Gate::new(), mpsc::channel::<()>());

@@ -12,6 +12,84 @@ fn an_unpark_that_comes_early_is_remembered_and_two_merge() {
 }
 
 #[test]
+fn a_thread_that_finds_its_token_waiting_goes_on_running() {
+    let mut clock = clock_with(50 * MS, MS);
+    let (go, gone) = mpsc::channel::<()>();
+    let c = clock.clock();
+    let early = move || {
+        unparker().unpark();
+        assert_eq!(park(&c, Some(at(10))), Parked::Woken);
+        gone.recv().unwrap();
+    };
+    let thread = spawn(&clock, "early", early).unwrap();
+    assert_eq!(clock.try_advance(20 * MS).unwrap_err().busy, ["early"]);
+    clock.patience = ManualClock::new().patience;
+    go.send(()).unwrap();
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_thread_whose_real_deadline_passed_runs_again() {
+    let mut clock = clock_with(50 * MS, MS);
+    let ((go, gone), (passed, told)) = (mpsc::channel::<()>(), mpsc::channel());
+    let waiter = move || {
+        let real = Clock::real();
+        nap(&real, real.now().checked_add(MS).unwrap());
+        passed.send(()).unwrap();
+        gone.recv().unwrap();
+    };
+    let thread = spawn(&clock, "late", waiter).unwrap();
+    told.recv().unwrap();
+    assert_eq!(clock.try_advance(MS).unwrap_err().busy, ["late"]);
+    clock.patience = ManualClock::new().patience;
+    go.send(()).unwrap();
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_wake_up_that_meets_a_waiter_on_its_way_to_park_is_not_lost() {
+    const ROUNDS: u32 = 20_000;
+    let (clock, m) = (Clock::real(), Arc::new(Monitor::new(false)));
+    let taken = Arc::new(atomic::AtomicU32::new(0));
+    let (inner, count, c) = (m.clone(), taken.clone(), clock.clone());
+    let take = move || {
+        for n in 1..=ROUNDS {
+            let deadline = Deadline::from(LONG / 6).on(&c);
+            let (mut full, reached) = inner.wait_while(inner.lock(), &c, deadline, |full| !*full);
+            assert!(reached, "the cup is full and its taker was not woken");
+            *full = false;
+            drop(full);
+            count.store(n, atomic::Ordering::Release);
+        }
+    };
+    let taker = spawn(&clock, "taker", take).unwrap();
+    for n in 0..ROUNDS {
+        // The taker is now between its last look and its next park.
+        while taken.load(atomic::Ordering::Acquire) != n && !taker.is_finished() {
+            ::std::hint::spin_loop();
+        }
+        *m.lock() = true;
+        m.notify_one();
+    }
+    taker.join().unwrap();
+}
+
+#[test]
+fn a_waiter_that_gave_up_takes_no_wake_up_from_others() {
+    let (clock, m) = (ManualClock::new(), Arc::new(Monitor::new(false)));
+    let waits = [Some(at(10)), None].map(|deadline| {
+        let (m, c) = (m.clone(), clock.clock());
+        let thread = spawn(&clock, "waiter", move || m.wait_while(m.lock(), &c, deadline, |open| !*open).1).unwrap();
+        clock.settle();
+        thread
+    });
+    clock.advance(10 * MS);
+    *m.lock() = true;
+    m.notify_one();
+    assert_eq!(waits.map(|w| w.join().unwrap()), [false, true]);
+}
+
+#[test]
 fn no_wake_up_is_lost_among_many() {
     const EACH: u32 = 3000;
     let clock = Clock::real();

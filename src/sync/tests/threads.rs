@@ -37,25 +37,40 @@ fn a_name_the_system_would_not_take_is_refused() {
 }
 
 #[test]
-fn a_thread_that_has_ended_may_still_wait_in_a_destructor_of_a_thread_local() {
-    struct Waits(Option<(Stop, Log<bool>)>);
-    impl Drop for Waits {
+fn a_thread_that_has_ended_is_a_visitor_in_destructors_of_its_thread_locals() {
+    struct Visits(Option<Box<dyn FnOnce() + Send>>);
+    impl Drop for Visits {
         fn drop(&mut self) {
-            if let Some((stop, log)) = &self.0 {
-                push(log, stop.wait(Deadline::at(at(10))));
+            if let Some(f) = self.0.take() {
+                f();
             }
         }
     }
     thread_local! {
-        static LAST: ::std::cell::RefCell<Waits> = const { ::std::cell::RefCell::new(Waits(None)) };
+        static LAST: ::std::cell::RefCell<Visits> = const { ::std::cell::RefCell::new(Visits(None)) };
     }
-    let (clock, log) = (ManualClock::new(), Log::default());
-    let (stop, inner) = (Stop::with_clock(&clock), log.clone());
-    let thread = spawn(&clock, "leaver", move || LAST.with(|l| l.borrow_mut().0 = Some((stop, inner)))).unwrap();
-    // The thread is no longer ours, so nobody waits for it to get there.
-    while log.lock().is_empty() {
-        clock.advance(10 * MS);
-    }
+    let mut clock = clock_with(50 * MS, MS);
+    let ((enter, entered), (go, gone)) = (mpsc::channel(), mpsc::channel::<()>());
+    let (c, passed) = (clock.clock(), Log::default());
+    let inner = passed.clone();
+    let visit = move || {
+        let (door, mut first) = (Monitor::new(()), true);
+        let keep_waiting = |_: &mut ()| {
+            if ::std::mem::take(&mut first) {
+                enter.send(()).unwrap();
+                gone.recv().unwrap();
+            }
+            true
+        };
+        push(&inner, door.wait_while(door.lock(), &c, Some(at(10)), keep_waiting).1);
+    };
+    let thread = spawn(&clock, "leaver", move || LAST.with(|l| l.borrow_mut().0 = Some(Box::new(visit)))).unwrap();
+    entered.recv().unwrap();
+    assert_eq!(clock.threads(), Vec::<String>::new());
+    assert_eq!(clock.try_advance(MS).unwrap_err().busy, ["leaver"]);
+    clock.patience = ManualClock::new().patience;
+    go.send(()).unwrap();
+    clock.advance(10 * MS);
     thread.join().unwrap();
-    assert_eq!(*log.lock(), [false]);
+    assert_eq!(*passed.lock(), [false]);
 }
