@@ -378,14 +378,15 @@ fn the_memory_of_a_burst_goes_when_the_burst_is_taken() {
 
 #[test]
 fn a_value_dropped_by_the_queue_may_use_the_queue() {
-    struct Uses(Arc<Once<Arc<RealFifo<Uses>>>>, Arc<AtomicUsize>);
+    type Shared = Arc<Once<Arc<RealFifo<Uses>>>>;
+    struct Uses(Shared, Arc<AtomicUsize>);
     impl Drop for Uses {
         fn drop(&mut self) {
             self.0.get().unwrap().len();
             self.1.fetch_add(1, Relaxed);
         }
     }
-    let (queue, drops): (Arc<Once<Arc<RealFifo<Uses>>>>, Arc<AtomicUsize>) = Default::default();
+    let (queue, drops): (Shared, Arc<AtomicUsize>) = Default::default();
     queue.set(Arc::new(RealFifo::new("q", &Clock::real()))).ok().unwrap();
     let q = queue.get().unwrap();
     let delta = || {

@@ -81,7 +81,7 @@ fn show<T>(change: &Change<T>) -> String {
 
 /// The remainders by 2 and by 3, the one by 2 twice; nothing for multiples of 10; panics for 13.
 fn emit_remainders(value: &u32, emit: Emit<'_, String>) {
-    if value % 10 != 0 {
+    if !value.is_multiple_of(10) {
         emit(format!("{} by 2", value % 2));
         assert_ne!(*value, 13, "thirteen");
         emit(format!("{} by 3", value % 3));
