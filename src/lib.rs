@@ -21,3 +21,8 @@ pub mod workqueue;
 // Where it meets, and a server to run it against.
 pub mod informer;
 pub mod memory;
+
+/// The example of the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
