@@ -17,6 +17,7 @@ pub mod store;
 mod ring;
 pub mod processor;
 pub mod workqueue;
+pub mod controller;
 
 // Where it meets, and a server to run it against.
 pub mod informer;
