@@ -377,3 +377,17 @@ fn racing_writers_lose_no_change_and_no_wake_up() {
     assert_eq!(asked, told, "asked now and then");
     assert_eq!(watcher.join().unwrap(), told, "waited");
 }
+
+#[test]
+fn a_watch_that_has_read_everything_survives_trimming() {
+    let clock = ManualClock::new();
+    let server = Server::new(&clock);
+    let mut read = watch(&server, &from("1"));
+    let mut unread = watch(&server, &from("1"));
+    server.create(pod("a")).unwrap();
+    assert_eq!(drain(&mut read), ["+a@2"]);
+    server.trim();
+    server.create(pod("b")).unwrap();
+    assert_eq!(drain(&mut read), ["+b@3"]);
+    assert_eq!(drain(&mut unread), ["Expired"]);
+}
