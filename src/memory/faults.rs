@@ -1,5 +1,7 @@
 //! The fault script: what the server does wrong, when, and to whom.
 //!
+//! Frames are counted without bookmarks.
+//!
 //! A [`Fault`] says what goes wrong (a constructor) and which requests it is for (the methods). Faults are looked at in
 //! the order in which they were given to [`super::Server::faults`]; the first that fits a request and is not used up
 //! strikes, one per request.
@@ -43,7 +45,7 @@ pub(super) enum Effect {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
-    /// After this many frames or items.
+    /// After this many objects.
     Frames(u64),
     /// This long after the stream was opened.
     After(Duration),
@@ -75,7 +77,8 @@ impl Fault {
         Self::new(Effect::Hang)
     }
 
-    /// The answer begins and fails after `n` frames, or items of a list; with zero at once, in the stream.
+    /// The answer begins and fails after `n` frames (bookmarks do not count), or items of a list; with zero at once, in
+    /// the stream.
     pub fn fail_after(n: u64, kind: SourceErrorKind) -> Self {
         Self::new(Effect::Break { when: When::Frames(n), how: Break::Fail(kind) })
     }

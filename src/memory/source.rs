@@ -83,7 +83,7 @@ impl Token {
     fn read(text: &str) -> Option<Self> {
         let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect();
         let digits = digits?;
-        if digits.len() % 2 != 0 {
+        if !digits.len().is_multiple_of(2) {
             return None;
         }
         let text = String::from_utf8(digits.chunks(2).map(|d| d[0] << 4 | d[1]).collect()).ok()?;
@@ -175,13 +175,12 @@ impl<R: Resource> Source<R> {
         let mut state = shared.lock();
         let (newest, seq, compacted) = (state.version, state.seq, state.compacted);
         let collection = shared.collection::<R>(&mut state);
-        let found = if exact && wanted != newest {
-            match collection.at(wanted, compacted.max(1)).filter(|_| wanted >= compacted) {
-                Some(found) => found,
-                None => return refuse(SourceErrorKind::Expired, "the version is older than the storage remembers"),
-            }
-        } else {
+        let found = if !exact || wanted == newest {
             collection.now(newest, seq)
+        } else if let Some(found) = collection.at(wanted, compacted).filter(|_| wanted >= compacted) {
+            found
+        } else {
+            return refuse(SourceErrorKind::Expired, "the version is older than the storage remembers");
         };
         if limit.is_some_and(|n| n < found.objects.len()) {
             collection.forget_pages(now, shared.options.page_life);

@@ -171,7 +171,7 @@ fn streams_of_a_right_listener_are_legal() {
     let (mut events, mut relists) = (0, 0);
     for seed in 0..60 {
         for scope in [Scope::default(), labels("app=web")] {
-            let (server, follower) = story(seed, &scope, seed % 2 == 1);
+            let (server, follower) = story(seed, &scope, !seed.is_multiple_of(2));
             events += follower.told.len();
             relists += follower.lists - 1;
             assert_eq!(judged(&server, &scope, &follower.told), [], "seed {seed}");
@@ -224,7 +224,7 @@ fn doubled_events_are_found_across_relists() {
 #[test]
 fn a_listener_may_join_at_any_moment() {
     for seed in 0..12 {
-        let (server, follower) = story(seed, &Scope::default(), seed % 2 == 1);
+        let (server, follower) = story(seed, &Scope::default(), !seed.is_multiple_of(2));
         let told = follower.told;
         // A relist is one step of the store: nobody can join in the middle.
         let inside = |at: usize| at > 0 && told[at - 1..=at].iter().all(|e| e.cause == Cause::Relist);
@@ -258,6 +258,19 @@ fn an_initial_state_that_mixes_two_moments_is_torn() {
     let checker = StreamChecker::<Pod>::new(&server);
     checker.observe(&initial(&a)).unwrap();
     assert_eq!(checker.observe(&initial(&b)), Err(Violation::Torn { key: key("b"), given: "4".to_owned() }));
+}
+
+#[test]
+fn the_initial_state_comes_before_everything_else() {
+    let clock = ManualClock::new();
+    let server = Server::new(&clock);
+    let [a, b] = ["a", "b"].map(|name| server.create(pod(name)).unwrap());
+    let added = |cause, o: &Object<Pod>| Event { cause, change: Change::Added(o.clone()) };
+    let checker = StreamChecker::<Pod>::new(&server);
+    checker.observe(&added(Cause::Watch, &b)).unwrap();
+    let late = Violation::NotInitial { key: key("a"), given: "2".to_owned() };
+    assert_eq!(checker.observe(&added(Cause::Initial, &a)), Err(late.clone()));
+    assert_eq!(checker.finish(&server.all()), Err(vec![late]));
 }
 
 /// Events of one pod: created @2, changed @3 and @4, deleted @5, created again @6.
@@ -392,7 +405,7 @@ fn a_life_between_two_streams_may_be_unseen() {
         let mut follower = Follower::new(&server, Scope::default());
         follower.follow();
         // This event says that the listener had joined by now.
-        server.update(pod("b").on_node("n")).unwrap();
+        server.create(pod("c")).unwrap();
         follower.follow();
         server.create(pod("a")).unwrap();
         server.delete::<Pod>(key("a")).unwrap();

@@ -212,19 +212,6 @@ fn a_fault_strikes_those_it_is_for_and_as_often_as_it_says() {
     assert_eq!(list_kind(&server, &page(1, token.clone())), SourceErrorKind::Forbidden, "only lists that go on");
     assert!(list(&server, &page(1, token)).is_ok());
 
-    #[derive(Clone)]
-    struct Other(Pod);
-    impl crate::memory::Resource for Other {
-        fn meta(&self) -> crate::flow::Meta<'_> {
-            self.0.meta()
-        }
-        fn set_version(&mut self, version: &str) {
-            self.0.set_version(version);
-        }
-        fn set_uid(&mut self, uid: &str) {
-            self.0.set_uid(uid);
-        }
-    }
     server.faults([refused().of::<Other>(), Fault::refuse(SourceErrorKind::NotFound)]);
     assert_eq!(list_kind(&server, &list_params(VersionMatch::Any)), SourceErrorKind::NotFound, "the first is for others");
     let other = server.source::<Other>().list(&Stop::new(), &list_params(VersionMatch::Any), &mut |_| ControlFlow::Continue(()));

@@ -29,6 +29,16 @@ fn a_new_server_knows_no_history_before_its_first_version() {
 }
 
 #[test]
+fn that_holds_for_resources_that_nobody_asked_for_before() {
+    let clock = ManualClock::new();
+    let server = Server::new(&clock);
+    server.create(Other(pod("a"))).unwrap();
+    server.restart(Close::Cut);
+    assert_eq!(drain(&mut watch(&server, &from("1"))), ["Expired"]);
+    assert_eq!(drain(&mut watch(&server, &from("2"))), [""; 0]);
+}
+
+#[test]
 fn a_server_that_is_down_refuses_connections_and_its_streams_end_as_told() {
     let clock = ManualClock::new();
     let server = Server::new(&clock);

@@ -7,9 +7,9 @@ mod life;
 mod lists;
 mod watches;
 
-use super::{Phase, Pod, Server};
+use super::{Phase, Pod, Resource, Server};
 use crate::{
-    flow::{Object, ObjectKey},
+    flow::{Meta, Object, ObjectKey},
     source::{
         ListEnd, ListParams, ListerWatcher, Next, Scope, SourceError, SourceErrorKind, VersionMatch, WatchEvent, WatchParams,
         WatchStream,
@@ -44,6 +44,22 @@ fn page(limit: u32, token: Option<String>) -> ListParams {
 
 fn from(version: &str) -> WatchParams {
     WatchParams { from: version.to_owned(), timeout: secs(300), bookmarks: false, scope: Scope::default() }
+}
+
+/// A second resource.
+#[derive(Clone)]
+struct Other(Pod);
+
+impl Resource for Other {
+    fn meta(&self) -> Meta<'_> {
+        self.0.meta()
+    }
+    fn set_version(&mut self, version: &str) {
+        self.0.set_version(version);
+    }
+    fn set_uid(&mut self, uid: &str) {
+        self.0.set_uid(uid);
+    }
 }
 
 /// A list made on this thread: its end, and `name@version` of each item.
@@ -156,8 +172,8 @@ fn an_update_that_changes_nothing_writes_nothing() {
 fn a_panic_in_a_resource_fails_that_write_only() {
     #[derive(Clone)]
     struct Touchy(Pod);
-    impl super::Resource for Touchy {
-        fn meta(&self) -> crate::flow::Meta<'_> {
+    impl Resource for Touchy {
+        fn meta(&self) -> Meta<'_> {
             self.0.meta()
         }
         fn set_version(&mut self, version: &str) {
@@ -196,28 +212,15 @@ fn the_audit_log_keeps_what_requests_cannot_see_any_more() {
 
 #[test]
 fn resources_share_the_counter_and_nothing_else() {
-    #[derive(Clone)]
-    struct Lease(Pod);
-    impl super::Resource for Lease {
-        fn meta(&self) -> crate::flow::Meta<'_> {
-            self.0.meta()
-        }
-        fn set_version(&mut self, version: &str) {
-            self.0.set_version(version);
-        }
-        fn set_uid(&mut self, uid: &str) {
-            self.0.set_uid(uid);
-        }
-    }
     let clock = ManualClock::new();
     let server = Server::new(&clock);
     let mut pods = watch(&server, &from("1"));
-    server.create(Lease(pod("a"))).unwrap();
+    server.create(Other(pod("a"))).unwrap();
     server.create(pod("a")).unwrap();
     assert_eq!(drain(&mut pods), ["+a@3"]);
-    assert_eq!(server.all::<Lease>().objects.len(), 1);
+    assert_eq!(server.all::<Other>().objects.len(), 1);
     let (end, _) = list(&server, &list_params(VersionMatch::MostRecent)).unwrap();
-    server.create(Lease(pod("b"))).unwrap();
+    server.create(Other(pod("b"))).unwrap();
     assert_eq!(end.version, "3");
     assert_eq!(list(&server, &list_params(VersionMatch::Any)).unwrap().0.version, "4", "a list says the server's version");
     let _: &Clock = server.clock();
