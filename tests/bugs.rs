@@ -130,7 +130,8 @@ with_each_engine! {
         for name in ["a", "b", "c"] {
             w.server.create(pod(name)).unwrap();
         }
-        let joined: Arc<Mutex<Vec<(Told, Registration<Pod>)>>> = Arc::default();
+        type Joined = Vec<(Told, Registration<Pod>)>;
+        let joined: Arc<Mutex<Joined>> = Arc::default();
         let (informer, into) = (w.informer.clone(), joined.clone());
         let _registration = w.informer.on(move |_| {
             let told = Told::default();

@@ -320,7 +320,9 @@ impl Inner {
 
     fn run_decoupled(&self, queue: &Arc<RealFifo<Opaque>>) -> Result<(), RunError> {
         let closing = queue.clone();
-        let _closes = self.stop.on_stop(move || drop(closing.close()));
+        let _closes = self.stop.on_stop(move || {
+            closing.close();
+        });
         let (reflector, stop) = (self.reflector.clone(), self.stop.clone());
         let thread = spawn(&self.clock, "reflector", move || {
             let outcome = reflect(&reflector, &stop);

@@ -42,10 +42,6 @@ impl<T> Mutex<T> {
         HELD.with(|h| h.set(h.get() + 1));
         MutexGuard { raw, _count: Count(PhantomData) }
     }
-
-    pub(crate) fn into_inner(self) -> T {
-        self.0.into_inner()
-    }
 }
 
 /// Counts down when dropped; not `Send`, because the count belongs to the thread.

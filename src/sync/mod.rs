@@ -25,8 +25,8 @@ mod wait;
 
 pub use census::NotSettled;
 pub use clock::{Clock, Instant, ManualClock};
-pub(crate) use lock::{Mutex, MutexGuard, Turn, TurnGuard};
-pub(crate) use park::{Door, Monitor, Parked, Unparker, park, unparker};
+pub(crate) use lock::{Mutex, MutexGuard, Turn};
+pub(crate) use park::{Door, Monitor, Unparker, park, unparker};
 pub use stop::{Gate, Stop, StopGuard, Wake, WakeGuard, Woken};
 pub(crate) use thread::{JoinHandle, ThreadId, spawn, this_thread};
 pub use wait::{Deadline, Synced, WaitError, wait_all_synced};

@@ -1,9 +1,10 @@
 //! The facade's promises: the clock settles, no wake-up is lost, signals arrive once, user code is contained.
 
 use super::{
-    call_out::{Site, assert_contained, call, contain, inside, take_record},
+    call_out::{Site, assert_contained, call, contain, inside, key_cmp, take_record},
     census::Patience,
     lock::locks_held,
+    park::Parked,
     *,
 };
 use ::std::{

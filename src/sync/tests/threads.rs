@@ -74,3 +74,22 @@ fn a_thread_that_has_ended_is_a_visitor_in_destructors_of_its_thread_locals() {
     thread.join().unwrap();
     assert_eq!(*passed.lock(), [false]);
 }
+
+#[test]
+fn a_thread_knows_itself_and_its_name_is_known_while_it_lives() {
+    let (clock, gate) = (ManualClock::new(), Gate::new());
+    let (tell, told) = mpsc::channel();
+    let inner = gate.clone();
+    let body = move || {
+        tell.send(this_thread()).unwrap();
+        inner.wait();
+    };
+    let thread = spawn(&clock, "somebody", body).unwrap();
+    let id = told.recv().unwrap();
+    assert_ne!(id, this_thread());
+    assert_eq!(this_thread(), this_thread());
+    assert_eq!(id.name().as_deref(), Some("somebody"));
+    gate.open();
+    thread.join().unwrap();
+    assert_eq!(id.name(), None);
+}

@@ -101,3 +101,35 @@ fn dropping_a_clock_with_undeclared_panics_fails_the_test() {
     assert_eq!(failing_anyway, "the first failure");
     take_record(&Clock::real());
 }
+
+#[test]
+fn a_comparison_of_keys_may_panic_under_a_lock_and_is_on_record_after_it() {
+    let lock = Mutex::new(());
+    let held = lock.lock();
+    assert_eq!(key_cmp(inside).ok(), Some(Some(Site::Key)));
+    let panicked = key_cmp(|| panic!("bad eq")).unwrap_err();
+    assert!(take_record(&Clock::real()).is_empty(), "its payload is user code: it waits for the end of the lock");
+    drop(held);
+    panicked.contain();
+    assert_contained(&Clock::real(), &["bad eq"]);
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn a_comparison_of_keys_that_calls_back_is_a_loud_defect() {
+    let (lock, other) = (Mutex::new(()), Mutex::new(()));
+    let held = lock.lock();
+    let called_back = key_cmp(|| drop(other.lock())).unwrap_err();
+    drop(held);
+    called_back.contain();
+    assert_contained(&Clock::real(), &["must not call back"]);
+    // Without a lock around it nothing is wrong with it.
+    assert!(key_cmp(|| drop(other.lock())).is_ok());
+}
+
+#[test]
+fn a_defect_of_the_crate_itself_is_an_error_and_on_no_record() {
+    assert_eq!(call_out::guard(|| 7), Ok(7));
+    assert_eq!(call_out::guard(|| panic!("a defect")), Err::<(), _>("a defect".to_owned()));
+    assert_contained(&Clock::real(), &[]);
+}
