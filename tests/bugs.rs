@@ -130,8 +130,7 @@ with_each_engine! {
         for name in ["a", "b", "c"] {
             w.server.create(pod(name)).unwrap();
         }
-        type Joined = Vec<(Told, Registration<Pod>)>;
-        let joined: Arc<Mutex<Joined>> = Arc::default();
+        let joined = Arc::new(Mutex::new(Vec::<(Told, Registration<Pod>)>::new()));
         let (informer, into) = (w.informer.clone(), joined.clone());
         let _registration = w.informer.on(move |_| {
             let told = Told::default();

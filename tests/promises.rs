@@ -5,13 +5,16 @@ mod common;
 
 use common::{Told, World, pod, show, texts};
 use informer::{
-    flow::{Change, Event, Object},
+    controller::{Action, Context, Controller},
+    flow::{Change, Event, Object, ObjectKey},
     informer::{AddHandlerError, Engine, InformerState, PanicPolicy, Removed, RunError, SharedInformer},
     memory::{Fault, Pod, Server},
     source::SourceErrorKind,
     sync::{Deadline, Gate, ManualClock, Stop, Synced, WaitError},
+    workqueue::WorkQueue,
 };
 use std::{
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -188,6 +191,61 @@ with_each_engine! {
         assert_eq!(told, texts(&want));
     }
 
+    fn p6_a_key_is_with_one_worker_at_a_time_and_is_reconciled_after_its_last_change(engine) {
+        let mut w = World::new(engine);
+        let names = ["a", "b", "c"];
+        for name in names {
+            w.server.create(pod(name)).unwrap();
+        }
+        let queue = WorkQueue::<ObjectKey>::builder().clock(&w.clock).build();
+        let keys = queue.clone();
+        let _registration = w.informer.on(move |e: &Event<Pod>| assert!(keys.add(e.key().clone()))).unwrap();
+        // A reconcile holds its key until the gate lets it go; what it saw is written down when it ends.
+        let (held, last) = (Arc::new(Mutex::new(HashSet::new())), Arc::new(Mutex::new(HashMap::new())));
+        let (twice, gate) = (Told::default(), Gate::new());
+        let (h, l, t, g, store) = (held.clone(), last.clone(), twice.clone(), gate.clone(), w.informer.store());
+        let reconcile = move |key: &ObjectKey, _: &Context| {
+            if !h.lock().unwrap().insert(key.clone()) {
+                t.push(key.to_string());
+            }
+            let seen = store.get(key).map(|p| p.generation);
+            g.wait();
+            l.lock().unwrap().insert(key.to_string(), seen);
+            h.lock().unwrap().remove(key);
+            Ok(Action::Done)
+        };
+        let synced: Arc<dyn Synced> = Arc::new(w.informer.clone());
+        let controller = Controller::builder(queue.clone(), reconcile).workers(4).wait_for([synced]).build();
+        let stop = w.stop.clone();
+        let controlling = std::thread::spawn(move || controller.run(&stop));
+        w.start();
+        for round in 0..50 {
+            if round % 5 == 0 {
+                gate.open();
+                w.settle();
+                gate.close();
+            }
+            for name in names {
+                w.server.edit::<Pod>(("ns", name), |p| p.generation += 1).unwrap();
+            }
+            w.settle();
+        }
+        w.server.delete::<Pod>(("ns", "c")).unwrap();
+        gate.open();
+        w.settle();
+        // The controller's own thread is not ours: wait until every key has been seen in its last state.
+        let want = HashMap::from([("ns/a".to_owned(), Some(50)), ("ns/b".to_owned(), Some(50)), ("ns/c".to_owned(), None)]);
+        while *last.lock().unwrap() != want {
+            std::thread::yield_now();
+            w.settle();
+        }
+        w.end().unwrap();
+        let report = controlling.join().unwrap().unwrap();
+        assert!(report.reconciles >= 6);
+        assert_eq!(twice.take(), texts(&[]));
+        assert!(w.clock.threads().is_empty());
+    }
+
     fn p7_synced_means_that_the_handler_has_returned_from_the_last_initial_event(engine) {
         let mut w = World::new(engine);
         for name in ["a", "b", "c"] {
@@ -258,6 +316,26 @@ with_each_engine! {
         assert!(matches!(w.informer.on(|_| ()), Err(AddHandlerError::Stopped)));
         assert!(matches!(w.informer.run(&Stop::new()), Err(RunError::AlreadyRan)));
         assert_eq!(w.informer.store().len(), 3, "readers keep what was stored last");
+    }
+
+    fn p8_run_on_a_thread_of_the_users_is_seen_by_the_clock(engine) {
+        let mut w = World::new(engine);
+        w.server.create(pod("a")).unwrap();
+        let (told, _registration) = w.told();
+        let (informer, stop) = (w.informer.clone(), w.stop.clone());
+        let running = std::thread::spawn(move || informer.run(&stop));
+        while w.informer.state() == InformerState::New {
+            std::thread::yield_now();
+        }
+        w.settle();
+        assert_eq!(told.take(), texts(&["i+ns/a@2"]));
+        w.server.create(pod("b")).unwrap();
+        w.settle();
+        assert_eq!(told.take(), texts(&["w+ns/b@3"]));
+        w.stop.stop();
+        running.join().unwrap().unwrap();
+        w.handle = None;
+        assert!(w.clock.threads().is_empty());
     }
 
     fn p8_stop_reaches_the_informer_in_every_state(engine) {

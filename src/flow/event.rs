@@ -1,11 +1,11 @@
 //! What handlers are told.
 
 use super::{Object, ObjectKey};
+use std::fmt;
 
 /// A deletion. Matching on it cannot overlook that the last state may be unknown.
 ///
 /// client-go: the object, or a `DeletedFinalStateUnknown` in its place.
-#[derive(Debug)]
 #[repr(C)]
 pub enum Deleted<T> {
     /// The source told of the deletion, with the object's last state and the deletion's version.
@@ -38,7 +38,6 @@ impl<T> Deleted<T> {
 }
 
 /// What happened to one object.
-#[derive(Debug)]
 #[repr(C)]
 pub enum Change<T> {
     /// It is new to this listener.
@@ -68,7 +67,6 @@ pub enum Cause {
 }
 
 /// One call of a handler.
-#[derive(Debug)]
 #[repr(C)]
 pub struct Event<T> {
     /// Why.
@@ -117,5 +115,34 @@ impl<T> Clone for Change<T> {
 impl<T> Clone for Event<T> {
     fn clone(&self) -> Self {
         Self { cause: self.cause, change: self.change.clone() }
+    }
+}
+
+// By hand, because a derive would ask for `T: Debug`, and what is shown of an object is its key and version.
+
+impl<T> fmt::Debug for Deleted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Observed(o) => f.debug_tuple("Observed").field(o).finish(),
+            Self::Missed { key, last_known } => {
+                f.debug_struct("Missed").field("key", key).field("last_known", last_known).finish()
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Change<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Added(o) => f.debug_tuple("Added").field(o).finish(),
+            Self::Updated { old, new } => f.debug_struct("Updated").field("old", old).field("new", new).finish(),
+            Self::Deleted(d) => f.debug_tuple("Deleted").field(d).finish(),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Event<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").field("cause", &self.cause).field("change", &self.change).finish()
     }
 }

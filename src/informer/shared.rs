@@ -24,7 +24,7 @@ use crate::{
     source::ListerWatcher,
     store::{AnyReader, Lister, StoreReader},
     sync::{
-        Arc, Clock, Deadline, JoinHandle, Monitor, Mutex, Stop, Synced, WaitError,
+        Arc, Clock, Deadline, Door, JoinHandle, Monitor, Mutex, Stop, Synced, WaitError,
         atomic::Ordering,
         call_out::{self, Site},
         spawn,
@@ -168,6 +168,8 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
     /// # Errors
     /// [`RunError`]. It never ends silently because something panicked.
     pub fn run(&self, stop: &Stop) -> Result<(), RunError> {
+        // A thread that is not ours counts as ours on a manual clock, as long as it does our work.
+        let _door = Door::enter(&self.inner().clock);
         self.inner().begin()?;
         self.inner().run(stop)
     }
@@ -321,6 +323,7 @@ impl Inner {
     fn run_decoupled(&self, queue: &Arc<RealFifo<Opaque>>) -> Result<(), RunError> {
         let closing = queue.clone();
         let _closes = self.stop.on_stop(move || {
+            // What is left in it is dropped with it; the end of an informer does not drain.
             closing.close();
         });
         let (reflector, stop) = (self.reflector.clone(), self.stop.clone());
