@@ -23,7 +23,7 @@ use informer::{
     workqueue::WorkQueue,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     io::IsTerminal,
     ops::ControlFlow,
     process::ExitCode,
@@ -285,12 +285,14 @@ fn main() -> ExitCode {
         let (namespace, name) = key_of(0);
         ObjectKey::new(&namespace, &name).expect("a fine key")
     });
-    let (check, keys) = (fast_check.clone(), queue.clone());
+    let told_of = Arc::new(Mutex::new(HashSet::new()));
+    let (check, keys, known) = (fast_check.clone(), queue.clone(), told_of.clone());
     let fast = informer
         .add_handler_with(
             move |event: &Event<Pod>| {
                 // What is wrong is remembered and counted at the end.
                 let _remembered = check.observe_values(event);
+                known.lock().unwrap().insert(event.key().clone());
                 if skipped.as_ref() != Some(event.key()) {
                     keys.add(event.key().clone());
                 }
@@ -380,6 +382,11 @@ fn main() -> ExitCode {
     for writer in writers {
         writer.join().expect("a writer");
     }
+    // One change behind all others, so that the pod that `--sabotage skip-key` is about exists and has one.
+    let (namespace, name) = key_of(0);
+    if server.edit::<Pod>((namespace.as_str(), name.as_str()), |pod| pod.generation += 1).is_err() {
+        server.create(Pod::new(namespace, name)).expect("nobody else writes any more, but the controller, which creates none");
+    }
 
     // ---- rest --------------------------------------------------------------------------------------------------------
     let mut last_move = (Instant::now(), String::new());
@@ -427,7 +434,7 @@ fn main() -> ExitCode {
             errors.add(format!("handler {name}: {violation}"));
         }
     }
-    compare_reconciled(&truth.objects, &reconciled.lock().unwrap(), &mut errors);
+    compare_reconciled(&truth.objects, &told_of.lock().unwrap(), &reconciled.lock().unwrap(), &mut errors);
     for error in errors.first.iter() {
         progress.line(&format!("difference: {error}"));
     }
@@ -516,17 +523,19 @@ fn compare_index(
     }
 }
 
-fn compare_reconciled(truth: &[Object<Pod>], reconciled: &HashMap<ObjectKey, Option<String>>, errors: &mut Differences) {
-    for object in truth {
-        let seen = reconciled.get(Object::key(object)).cloned().flatten();
-        if seen.as_deref() != Some(&*Object::version(object)) {
-            errors.add(format!("{object:?} was last reconciled at {seen:?}"));
-        }
-    }
-    let keys: BTreeSet<_> = truth.iter().map(Object::key).collect();
-    for (key, seen) in reconciled.iter().filter(|(k, _)| !keys.contains(k)) {
-        if let Some(version) = seen {
-            errors.add(format!("{key} is gone and was last reconciled at {version}"));
+/// Every object was reconciled in its last state, and every key that a handler was told of and that is gone, as gone.
+fn compare_reconciled(
+    truth: &[Object<Pod>],
+    told_of: &HashSet<ObjectKey>,
+    reconciled: &HashMap<ObjectKey, Option<String>>,
+    errors: &mut Differences,
+) {
+    let mut last: HashMap<&ObjectKey, Option<String>> = told_of.iter().map(|key| (key, None)).collect();
+    last.extend(truth.iter().map(|o| (Object::key(o), Some(Object::version(o).to_string()))));
+    for (key, state) in last {
+        match reconciled.get(key) {
+            Some(seen) if *seen == state => {}
+            seen => errors.add(format!("{key} is at {state:?} and was last reconciled at {seen:?}")),
         }
     }
 }
