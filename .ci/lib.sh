@@ -2,7 +2,8 @@
 # A stage runs `check NAME SECONDS COMMAND..` once for each thing it checks, and ends with `finish`.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
-export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}" CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
+[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
 passed=0 failed=0
 
 # Runs a command with a limit of time and without input; counts it as passed when it exits with zero.

@@ -7,7 +7,7 @@
 //!
 //! # Leaving
 //! `leave` is set once, by whoever removes the registration or ends the processor; `running` is the listener's own.
-//! Per batch the listener stores `running`, fences, and looks at `leave` before every event. [`Listener::remove`]
+//! Per batch the listener stores `running`, fences, and looks at `leave` before every event. [`Listener::leave`]
 //! stores `leave`, fences, and looks at `running`: when that is false, no callback runs and none will, and what the
 //! callbacks did is visible. The two fences exclude that each misses the other's store.
 

@@ -3,7 +3,7 @@
 //! # How a value becomes a number
 //! An index maps [`ValueId`]s to postings; a posting holds the value itself and the keys of the objects that have it.
 //! A `ValueId` is the value's hash and a running number that tells values of one hash apart. Finding the id of a value
-//! needs its `Hash` and, against the few values of the same hash, its `Eq`: user code, called in [`Definition::resolve`]
+//! needs its `Hash` and, against the few values of the same hash, its `Eq`: user code, called in [`IndexVersion::resolve`]
 //! before anything is changed, and by readers on their own thread. All the rest compares ids.
 //!
 //! Values are shared between versions and dropped by their last owner, contained. `Clone` and `Ord` of a value are
