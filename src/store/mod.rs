@@ -17,10 +17,9 @@
 //!   `b_61_an_index_that_fails_refuses_the_update_whole`). client-go stores first and panics half-way.
 //!
 //! # Argument
-//! The published version is an `Arc` in a mutex whose critical section is a clone or a swap of that `Arc`, nothing
-//! else; the old version is dropped after the lock, so user `Drop` never runs in it
-//! (`a_drop_that_reads_the_store_runs_outside_its_lock`). The swap is the linearization point of a publication; a
-//! reader that enters the lock later has the new version or a later one.
+//! The current version is in a [`cell`]: readers take no lock, and neither side waits for the other. The swap in it is the
+//! linearization point of a publication; a reader that looks later has the new version or a later one. What is replaced
+//! is dropped outside of everything that others could wait for (`a_drop_that_reads_the_store_runs_outside_its_lock`).
 //!
 //! User code is called in one phase, *before* anything is changed: the index functions, and with them `Hash` and `Eq`
 //! of the values they emit (`index.rs`). The phase ends with numbers. From there on only numbers and keys are compared,
@@ -28,9 +27,8 @@
 //!
 //! Inside: persistent B-trees. Items are ordered by key, so a namespace is a range; `diff.rs` walks two versions.
 //! Nothing of this room names the type of the objects but the shells [`Snapshot`], [`StoreReader`] and [`Lister`].
-//!
-//! Not promised: that readers are lock-free. Each snapshot enters the mutex for one count.
 
+mod cell;
 mod diff;
 mod index;
 mod lister;

@@ -2,12 +2,13 @@
 
 use super::{
     Diff, Index, IndexError, StoreReader,
+    cell::{Held, VersionCell},
     index::IndexVersion,
     reader::{Snapshot, index_of},
 };
 use crate::{
     flow::{AsKey, KeyRef, KnownObjects, Object, ObjectKey, Opaque},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 use equivalent::{Comparable, Equivalent};
 use hashbrown::HashSet;
@@ -61,16 +62,20 @@ impl Version {
         let (version, items, outdated) = (Arc::from(""), Items::new(), Arc::default());
         Self { seq: 0, version, initial_done: false, items, indices, outdated }
     }
+
+    fn get(&self, key: KeyRef<'_>) -> Option<&Object<Opaque>> {
+        self.items.get(&Look(key)).map(|item| &item.0)
+    }
 }
 
 /// A snapshot that does not know the type of its objects. Clone is one count.
 #[derive(Clone)]
-pub(crate) struct AnySnapshot(pub(super) Arc<Version>);
+pub(crate) struct AnySnapshot(pub(super) Held<Version>);
 
 impl AnySnapshot {
     /// What a listener has that was told nothing yet: no objects, `seq` 0.
     pub(crate) fn empty() -> Self {
-        Self(Arc::new(Version::before_anything(Vec::new())))
+        Self(Held::new(Version::before_anything(Vec::new())))
     }
 
     /// The number of the publication that made it; 0 before the first.
@@ -95,7 +100,7 @@ impl AnySnapshot {
 
     /// The object with this key.
     pub(crate) fn get(&self, key: KeyRef<'_>) -> Option<&Object<Opaque>> {
-        self.0.items.get(&Look(key)).map(|item| &item.0)
+        self.0.get(key)
     }
 
     /// The objects of one namespace, ordered by name; those without a namespace for an empty one.
@@ -125,28 +130,9 @@ impl fmt::Debug for AnySnapshot {
     }
 }
 
-/// Where the current version is.
-pub(super) struct Published(Mutex<Arc<Version>>);
-
-impl Published {
-    pub(super) fn new(version: Arc<Version>) -> Self {
-        Self(Mutex::new(version))
-    }
-
-    fn load(&self) -> Arc<Version> {
-        self.0.lock().clone()
-    }
-
-    /// Publishes. The version before comes back, so that it is dropped by the caller, after the lock.
-    #[must_use]
-    pub(super) fn swap(&self, next: Arc<Version>) -> Arc<Version> {
-        std::mem::replace(&mut *self.0.lock(), next)
-    }
-}
-
 /// A reader that does not know the type of the objects. Clone is one count; lives on when the writer is gone.
 #[derive(Clone)]
-pub(crate) struct AnyReader(pub(super) Arc<Published>);
+pub(crate) struct AnyReader(pub(super) Arc<VersionCell<Version>>);
 
 impl AnyReader {
     /// The current version.
@@ -156,13 +142,12 @@ impl AnyReader {
 
     /// The object that is stored for a key now.
     pub(crate) fn get(&self, key: KeyRef<'_>) -> Option<Object<Opaque>> {
-        self.snapshot().get(key).cloned()
+        self.0.peek(|version| version.get(key).cloned())
     }
 
     /// The object that stands for its version: what is stored for the key, unless it is left from an era before.
     pub(crate) fn known(&self, key: KeyRef<'_>) -> Option<Object<Opaque>> {
-        let snapshot = self.snapshot();
-        snapshot.get(key).filter(|o| !snapshot.0.outdated.contains(Object::key(o))).cloned()
+        self.0.peek(|version| version.get(key).filter(|o| !version.outdated.contains(Object::key(o))).cloned())
     }
 
     /// The typed handle of an index.

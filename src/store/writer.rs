@@ -2,8 +2,9 @@
 
 use super::{
     AnyReader, AnySnapshot, IndexError, IndexSpec,
+    cell::{Held, VersionCell},
     index::{Resolved, ValueId},
-    version::{Item, Published, Version},
+    version::{Item, Version},
 };
 use crate::{
     flow::{Cause, Change, Deleted, Delta, Event, Object, ObjectKey, Opaque},
@@ -17,8 +18,8 @@ use std::{collections::VecDeque, fmt};
 /// There is one per store and it is moved or lent, never shared. Index functions run inside [`Writer::apply`], with no
 /// lock held.
 pub(crate) struct Writer {
-    published: Arc<Published>,
-    current: Arc<Version>,
+    published: Arc<VersionCell<Version>>,
+    current: Held<Version>,
     /// Per index, what each object's values are. Objects without values are not in it.
     values: Vec<HashMap<ObjectKey, Box<[ValueId]>>>,
     /// Numbers the values of all indices.
@@ -78,8 +79,8 @@ impl Writer {
             }
         }
         let values = specs.iter().map(|_| HashMap::new()).collect();
-        let current = Arc::new(Version::before_anything(specs.into_iter().map(IndexSpec::empty).collect()));
-        let published = Arc::new(Published::new(current.clone()));
+        let current = Held::new(Version::before_anything(specs.into_iter().map(IndexSpec::empty).collect()));
+        let published = Arc::new(VersionCell::new(current.clone()));
         Ok(Self { published, current, values, number: 0 })
     }
 
@@ -295,9 +296,9 @@ impl Step<'_> {
         for values in &mut self.writer.values {
             shrink(values);
         }
-        let new = Arc::new(self.next);
+        let new = Held::new(self.next);
         self.writer.current = new.clone();
-        let old = self.writer.published.swap(new.clone());
+        let old = self.writer.published.publish(new.clone());
         Publication {
             seq: new.seq,
             old: AnySnapshot(old),
