@@ -12,7 +12,7 @@ use crate::{
     reflector::{self, Backoff, InitialState, RawSource, Reflector},
     source::{ListerWatcher, Scope},
     store::{IndexError, IndexSpec, Writer},
-    sync::{Arc, Clock, Monitor, Stop},
+    sync::{Arc, Clock, Monitor, Stop, call_out::Foreign},
 };
 use std::{fmt, hash::Hash, marker::PhantomData, ops::RangeInclusive, time::Duration};
 
@@ -126,7 +126,8 @@ impl<T: Send + Sync + 'static> InformerBuilder<T> {
     /// Is told of everything that happens and fails, on the thread where it does, without a lock held. Must not block;
     /// a panic in it is contained.
     pub fn observe(mut self, hook: impl Fn(&InformerEvent<'_>) + Send + Sync + 'static) -> Self {
-        self.hook = Some(Arc::new(hook));
+        let hook = Foreign::new(hook);
+        self.hook = Some(Arc::new(move |e| hook(e)));
         self
     }
 

@@ -2,7 +2,10 @@
 
 use crate::{
     flow::{Event, Opaque},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        call_out::Foreign,
+    },
 };
 use std::marker::PhantomData;
 
@@ -97,7 +100,8 @@ pub(crate) trait AnyHandler: Send {
     fn on_batch(&mut self, events: &[Event<Opaque>], at: &mut usize, leave: &AtomicBool);
 }
 
-struct Typed<H, T>(H, PhantomData<fn() -> T>);
+/// Whoever drops it contains the handler's `Drop`, also when no thread could be had for it.
+struct Typed<H, T>(Foreign<H>, PhantomData<fn() -> T>);
 
 impl<T: 'static, H: Handler<T>> AnyHandler for Typed<H, T> {
     fn on_batch(&mut self, events: &[Event<Opaque>], at: &mut usize, leave: &AtomicBool) {
@@ -107,5 +111,5 @@ impl<T: 'static, H: Handler<T>> AnyHandler for Typed<H, T> {
 
 /// Forgets the type of a handler.
 pub(crate) fn erase<T: 'static>(handler: impl Handler<T> + 'static) -> Box<dyn AnyHandler> {
-    Box::new(Typed(handler, PhantomData))
+    Box::new(Typed(Foreign::new(handler), PhantomData))
 }

@@ -228,8 +228,7 @@ impl Run {
         let mut ended = Ended { listener: self.listener.clone(), report: self.report.clone(), in_order: false };
         self.follow();
         let Self { handler, ring, start, .. } = self;
-        drop((ring, start));
-        call_out::contain(Site::Drop, move || drop(handler));
+        drop((ring, start, handler));
         ended.in_order = true;
     }
 

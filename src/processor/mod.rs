@@ -32,7 +32,6 @@ use crate::{
     sync::{
         Arc, Clock, JoinHandle, Monitor,
         atomic::{Ordering, fence},
-        call_out::{Site, contain},
         spawn,
     },
 };
@@ -97,7 +96,6 @@ impl Processor {
             let mut l = self.listeners.lock();
             if l.closed {
                 drop(l);
-                contain(Site::Drop, move || drop(handler));
                 return Err(AddHandlerError::Stopped);
             }
             l.next_id += 1;

@@ -5,7 +5,7 @@ use crate::{
     flow::{Delta, DeltaSink, SinkError},
     sync::{
         Clock, Deadline, Instant, Monitor, MutexGuard, Synced, WaitError,
-        call_out::{self, Site},
+        call_out::{self, Foreign, Site},
     },
 };
 use std::{collections::VecDeque, fmt};
@@ -23,7 +23,7 @@ pub struct RealFifo<T> {
     name: String,
     clock: Clock,
     state: Monitor<State<T>>,
-    on_uncommitted: Option<OnUncommitted>,
+    on_uncommitted: Option<Foreign<OnUncommitted>>,
 }
 
 type OnUncommitted = Box<dyn Fn(&Uncommitted) + Send + Sync>;
@@ -67,7 +67,7 @@ impl<T> RealFifo<T> {
     /// Calls `f`, contained, on the thread that drops a [`Taken`] without committing it, after the fact.
     #[must_use]
     pub fn on_uncommitted(mut self, f: impl Fn(&Uncommitted) + Send + Sync + 'static) -> Self {
-        self.on_uncommitted = Some(Box::new(f));
+        self.on_uncommitted = Some(Foreign::new(Box::new(f)));
         self
     }
 

@@ -12,7 +12,7 @@ use crate::{
     },
     sync::{
         Arc, Deadline, Stop, Wake,
-        call_out::{self, Panicked, Site},
+        call_out::{self, Foreign, Panicked, Site},
     },
 };
 use std::{cmp::Ordering, fmt, ops::ControlFlow};
@@ -77,12 +77,12 @@ where
     T: Send + Sync + 'static,
     E: fmt::Display,
 {
-    Arc::new(Arc::new(Ingest { source, transform }))
+    Arc::new(Arc::new(Ingest { source: Foreign::new(source), transform: Foreign::new(transform) }))
 }
 
 struct Ingest<L, F> {
-    source: L,
-    transform: F,
+    source: Foreign<L>,
+    transform: Foreign<F>,
 }
 
 /// The part of [`Ingest`] that an open stream needs; hides the transform's type from it.
@@ -98,22 +98,17 @@ where
     E: fmt::Display,
 {
     fn take(&self, raw: L::Object, share: Share<'_>) -> Ingested {
-        let named = match call_out::call(Site::Source, || self.source.meta(&raw)) {
-            Ok(meta) => name(meta, share),
-            Err(panicked) => Err(Failed { key: None, version: None, why: panicked.to_string() }),
+        let raw = Foreign::new(raw);
+        let (label, known) = match call_out::call(Site::Source, || self.source.meta(&raw)) {
+            Ok(meta) => name(meta, share)?,
+            Err(panicked) => return Err(Failed { key: None, version: None, why: panicked.to_string() }),
         };
-        let (label, known) = match named {
-            Ok(named) => named,
-            Err(failed) => {
-                discard(raw);
-                return Err(failed);
-            }
-        };
+        let raw = raw.into_inner();
         let transformed = call_out::call(Site::Transform, || (self.transform)(raw).map_err(|e| e.to_string()));
         match transformed.unwrap_or_else(|panicked| Err(panicked.to_string())) {
             Ok(value) => match known.filter(|known| share.reuse && label.same_version(known)) {
                 Some(known) => {
-                    discard(value);
+                    drop(Foreign::new(value));
                     Ok(known)
                 }
                 None => Ok(Object::with_label(label, value).erase()),
@@ -139,13 +134,6 @@ fn name(meta: Meta<'_>, share: Share<'_>) -> Result<(Label, Option<Object<Opaque
             let version = Some(meta.version.to_owned()).filter(|v| !v.is_empty());
             Err(Failed { key: None, version, why: e.to_string() })
         }
-    }
-}
-
-/// Drops a value of somebody else's type.
-fn discard<T>(value: T) {
-    if std::mem::needs_drop::<T>() {
-        call_out::contain(Site::Drop, move || drop(value));
     }
 }
 

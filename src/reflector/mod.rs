@@ -61,6 +61,7 @@ use crate::{
     sync::{
         Arc, Clock, Door, Mutex, Stop,
         atomic::{AtomicBool, Ordering},
+        call_out::Foreign,
     },
 };
 use run::{Over, Run};
@@ -254,7 +255,8 @@ impl<T> ReflectorBuilder<T> {
     /// Is told of everything, on the reflector's thread, as it happens; so it should be quick. A panic in it is
     /// contained. The last one given is the one that is used.
     pub fn observe(mut self, hook: impl Fn(&ReflectorEvent) + Send + Sync + 'static) -> Self {
-        self.options.hook = Some(Arc::new(hook));
+        let hook = Foreign::new(hook);
+        self.options.hook = Some(Arc::new(move |e| hook(e)));
         self
     }
 

@@ -2,19 +2,19 @@
 
 use crate::{
     flow::{Deleted, Delta, DeltaSink, KeyRef, Object, Opaque, SinkError},
-    sync::call_out::{self, Site},
+    sync::call_out::{self, Foreign, Site},
 };
 use std::marker::PhantomData;
 
 /// Gives the deltas their type back, and contains what the sink does: a panic in it is a refusal.
 pub(super) struct TypedSink<T, S> {
-    inner: S,
+    inner: Foreign<S>,
     of: PhantomData<fn(T)>,
 }
 
 impl<T, S> TypedSink<T, S> {
     pub(super) fn new(inner: S) -> Self {
-        Self { inner, of: PhantomData }
+        Self { inner: Foreign::new(inner), of: PhantomData }
     }
 }
 

@@ -1,5 +1,6 @@
 //! [`SourceError`]: what went wrong at a source, in the classes the reflector tells apart.
 
+use crate::sync::call_out::Foreign;
 use std::{error::Error, fmt, time::Duration};
 
 /// The class of a source's failure. What the reflector does about each is a table in its documentation.
@@ -55,7 +56,7 @@ pub enum SourceErrorKind {
 pub struct SourceError {
     kind: SourceErrorKind,
     context: String,
-    source: Option<Box<dyn Error + Send + Sync>>,
+    source: Option<Foreign<Box<dyn Error + Send + Sync>>>,
 }
 
 impl SourceError {
@@ -66,7 +67,7 @@ impl SourceError {
 
     /// A failure of this class, caused by `source`.
     pub fn caused_by(kind: SourceErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { kind, context: String::new(), source: Some(source.into()) }
+        Self { kind, context: String::new(), source: Some(Foreign::new(source.into())) }
     }
 
     /// Says what was being done, or what to do about it. Never put a body of an answer here: it may hold secrets.
@@ -142,13 +143,13 @@ impl fmt::Debug for SourceError {
         f.debug_struct("SourceError")
             .field("kind", &self.kind)
             .field("context", &self.context)
-            .field("source", &self.source.as_ref().map(ToString::to_string))
+            .field("source", &self.source.as_ref().map(|e| e.to_string()))
             .finish()
     }
 }
 
 impl Error for SourceError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_ref().map(|e| &**e as _)
+        self.source.as_ref().map(|e| &***e as _)
     }
 }

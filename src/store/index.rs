@@ -13,7 +13,7 @@ use crate::{
     flow::{Object, ObjectKey, Opaque},
     sync::{
         Arc,
-        call_out::{self, Panicked, Site},
+        call_out::{self, Foreign, Panicked, Site},
     },
 };
 use std::{
@@ -72,7 +72,7 @@ impl IndexSpec {
             value: TypeId::of::<V>(),
             value_name: type_name::<V>(),
             hasher: hashbrown::DefaultHashBuilder::default(),
-            values: Box::new(TypedValues { f, types: PhantomData::<fn(&T) -> V> }),
+            values: Box::new(TypedValues { f: Foreign::new(f), types: PhantomData::<fn(&T) -> V> }),
         }))
     }
 
@@ -125,7 +125,7 @@ pub(super) enum Resolved {
 }
 
 struct TypedValues<T, V, F> {
-    f: F,
+    f: Foreign<F>,
     types: PhantomData<fn(&T) -> V>,
 }
 
@@ -139,16 +139,15 @@ where
         // Outside the containment: an object of another type is a defect of this crate.
         let object = object.typed_ref::<T>();
         call_out::call(Site::Index, || {
-            let mut emitted: Vec<Held<V>> = Vec::new();
-            (self.f)(object, &mut |value| emitted.push(Held(Some(value))));
+            let mut emitted: Vec<Foreign<V>> = Vec::new();
+            (self.f)(object, &mut |value| emitted.push(Foreign::new(value)));
             let mut resolved = Vec::with_capacity(emitted.len());
-            for held in emitted {
-                let Some(value) = held.get() else { continue };
-                let hash = index.definition.hasher.hash_one(value);
-                if let Some((id, _)) = index.search::<V, V>(hash, value) {
+            for value in emitted {
+                let hash = index.definition.hasher.hash_one(&*value);
+                if let Some((id, _)) = index.search::<V, V>(hash, &value) {
                     resolved.push(Resolved::Known(id));
-                } else if !resolved.iter().any(|r| r.is_new::<V>(hash, value)) {
-                    resolved.push(Resolved::New { hash, value: Arc::new(held) });
+                } else if !resolved.iter().any(|r| r.is_new::<V>(hash, &value)) {
+                    resolved.push(Resolved::New { hash, value: Arc::new(value) });
                 }
             }
             resolved
@@ -162,30 +161,11 @@ impl Resolved {
     }
 }
 
-/// A value whose `Drop` is contained.
-struct Held<V>(Option<V>);
-
-impl<V> Held<V> {
-    fn get(&self) -> Option<&V> {
-        self.0.as_ref()
-    }
-}
-
-impl<V> Drop for Held<V> {
-    fn drop(&mut self) {
-        if std::mem::needs_drop::<V>()
-            && let Some(value) = self.0.take()
-        {
-            call_out::contain(Site::Drop, move || drop(value));
-        }
-    }
-}
-
-/// A `Held<V>`.
+/// A `Foreign<V>`.
 type AnyValue = Arc<dyn Any + Send + Sync>;
 
 fn value_of<V: 'static>(value: &AnyValue) -> Option<&V> {
-    value.downcast_ref::<Held<V>>().and_then(Held::get)
+    value.downcast_ref::<Foreign<V>>().map(|value| &**value)
 }
 
 /// Stands for one value of one index.

@@ -16,6 +16,7 @@ use super::{
 use std::{
     any::Any,
     cell::{Cell, RefCell},
+    ops::{Deref, DerefMut},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
@@ -137,6 +138,48 @@ pub(crate) fn call<R>(site: Site, f: impl FnOnce() -> R) -> Result<R, Panicked> 
 /// [`call`] for code whose answer does not matter; the panic is on record.
 pub(crate) fn contain(site: Site, f: impl FnOnce()) {
     let _on_record = call(site, f);
+}
+
+/// Something of the user's that the crate keeps: a closure, a source, a handler, a value. Wherever the crate lets go of
+/// it, its `Drop` is contained.
+#[derive(Debug)]
+pub(crate) struct Foreign<T>(Option<T>);
+
+impl<T> Foreign<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    /// The value, whose drop is the caller's business then.
+    pub(crate) fn into_inner(mut self) -> T {
+        self.0.take().unwrap_or_else(|| unreachable!("{GONE}"))
+    }
+}
+
+/// Only `into_inner` and `drop` take the value out, and nothing of theirs is left after.
+const GONE: &str = "the value is there as long as what keeps it";
+
+impl<T> Deref for Foreign<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.0.as_ref().unwrap_or_else(|| unreachable!("{GONE}"))
+    }
+}
+
+impl<T> DerefMut for Foreign<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().unwrap_or_else(|| unreachable!("{GONE}"))
+    }
+}
+
+impl<T> Drop for Foreign<T> {
+    fn drop(&mut self) {
+        if std::mem::needs_drop::<T>()
+            && let Some(value) = self.0.take()
+        {
+            contain(Site::Drop, move || drop(value));
+        }
+    }
 }
 
 /// Runs a part of the crate itself, so that a defect ends one informer with an error instead of a thread in silence.

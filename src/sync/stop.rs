@@ -3,7 +3,7 @@
 use super::{
     Arc, Clock, Deadline, Monitor, Mutex, Weak,
     atomic::{AtomicBool, Ordering},
-    call_out::{self, Site},
+    call_out::{self, Foreign, Site},
     clock::ANY_CLOCK,
     park::Door,
 };
@@ -30,7 +30,7 @@ struct Callbacks {
 
 enum Callback {
     /// From outside: called, and dropped uncalled, as user code.
-    Users(Box<dyn FnOnce() + Send>),
+    Users(Foreign<Box<dyn FnOnce() + Send>>),
     /// Of a child or a wake, whose own callbacks are contained one by one.
     Ours(Box<dyn FnOnce() + Send>),
 }
@@ -38,7 +38,7 @@ enum Callback {
 impl Callback {
     fn run(self) {
         match self {
-            Self::Users(f) => call_out::contain(Site::Hook, f),
+            Self::Users(f) => call_out::contain(Site::Hook, f.into_inner()),
             Self::Ours(f) => f(),
         }
     }
@@ -50,9 +50,7 @@ impl Drop for StopGuard {
         let Some(inner) = stop.upgrade() else { return };
         let callback = inner.callbacks.lock().all.remove(&id);
         // After the lock: what the callback captured may have a `Drop` of its own.
-        if let Some(Callback::Users(f)) = callback {
-            call_out::contain(Site::Drop, || drop(f));
-        }
+        drop(callback);
     }
 }
 
@@ -94,7 +92,7 @@ impl Stop {
     /// Runs `f` once when the request is made: at once, on this thread, if it already has been, else on the stopping
     /// thread. Dropping the guard takes it back, unless it is just being run. A panic in `f` is contained.
     pub fn on_stop(&self, f: impl FnOnce() + Send + 'static) -> StopGuard {
-        self.register(Callback::Users(Box::new(f)))
+        self.register(Callback::Users(Foreign::new(Box::new(f))))
     }
 
     fn register(&self, callback: Callback) -> StopGuard {
@@ -165,12 +163,14 @@ struct WakeInner {
     guard: Mutex<Option<StopGuard>>,
 }
 
+type OnWake = Box<dyn Fn() + Send + Sync>;
+
 #[derive(Default)]
 struct WakeState {
     nudged: bool,
     pokes: u64,
     next: u64,
-    callbacks: BTreeMap<u64, Arc<dyn Fn() + Send + Sync>>,
+    callbacks: BTreeMap<u64, Arc<Foreign<OnWake>>>,
 }
 
 impl Wake {
@@ -222,8 +222,7 @@ impl Wake {
         };
         self.0.state.notify_all();
         for f in callbacks {
-            // Moved in: when its guard is dropped meanwhile, this drops what it captured.
-            call_out::contain(Site::Hook, move || f());
+            call_out::contain(Site::Hook, || f());
         }
     }
 
@@ -271,7 +270,7 @@ impl Wake {
     /// Calls `f`, contained, whenever stop or a nudge arrives, on the thread that brings it; at once when stop already
     /// has. For sources that block in a way of their own. Dropping the guard takes it back.
     pub fn on_wake(&self, f: impl Fn() + Send + Sync + 'static) -> WakeGuard {
-        let f: Arc<dyn Fn() + Send + Sync> = Arc::new(f);
+        let f = Arc::new(Foreign::new(Box::new(f) as OnWake));
         let id = {
             let mut s = self.0.state.lock();
             s.next += 1;
@@ -300,9 +299,8 @@ impl Drop for WakeGuard {
     fn drop(&mut self) {
         if let Some(inner) = self.0.upgrade() {
             let callback = inner.state.lock().callbacks.remove(&self.1);
-            if callback.is_some() {
-                call_out::contain(Site::Drop, || drop(callback));
-            }
+            // After the lock: what the callback captured may have a `Drop` of its own.
+            drop(callback);
         }
     }
 }

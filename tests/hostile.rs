@@ -1,0 +1,212 @@
+//! The promises against user code that does its worst: panics where values are dropped, doors used from odd places,
+//! threads that the system does not give.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests use the user's types")]
+
+mod common;
+
+use common::{Told, World, pod, show, texts};
+use informer::{
+    flow::{Event, Meta},
+    informer::{
+        AddHandlerError, Engine, Handler, HandlerOptions, InformerEvent, InformerHandle, InformerState, PanicPolicy, RunError,
+        SharedInformer,
+    },
+    memory::{Pod, Server, Source},
+    reflector::ReflectorEvent,
+    source::{ListEnd, ListParams, ListerWatcher, SourceError, Undecodable, WatchParams, WatchStream},
+    sync::{Deadline, Gate, ManualClock, Stop, Synced, WaitError, Wake, call_out::assert_contained},
+};
+use std::{
+    cell::RefCell,
+    ops::ControlFlow,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+const SOON: Duration = Duration::from_secs(1);
+
+/// Panics when dropped.
+struct Bomb(&'static str);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("{}", self.0);
+    }
+}
+
+/// A source that panics when dropped.
+struct Mined(Source<Pod>, #[allow(dead_code)] Bomb);
+
+impl ListerWatcher for Mined {
+    type Object = Pod;
+
+    fn meta<'a>(&self, object: &'a Pod) -> Meta<'a> {
+        self.0.meta(object)
+    }
+
+    fn list(
+        &self,
+        stop: &Stop,
+        params: &ListParams,
+        sink: &mut dyn FnMut(Result<Pod, Undecodable>) -> ControlFlow<()>,
+    ) -> Result<ListEnd, SourceError> {
+        self.0.list(stop, params, sink)
+    }
+
+    fn watch(&self, stop: &Stop, params: &WatchParams) -> Result<Box<dyn WatchStream<Pod>>, SourceError> {
+        self.0.watch(stop, params)
+    }
+}
+
+/// A handler that panics when dropped.
+struct MinedHandler(#[allow(dead_code)] Bomb);
+
+impl<T> Handler<T> for MinedHandler {
+    fn on_event(&mut self, _: &Event<T>) {}
+}
+
+with_each_engine! {
+    fn p8_a_thread_handle_dropped_on_the_informers_own_thread_does_not_wait_for_itself(engine) {
+        let clock = ManualClock::new();
+        let server = Server::new(&clock);
+        let slot = Arc::new(Mutex::new(None::<InformerHandle>));
+        let kept = slot.clone();
+        let builder = SharedInformer::builder(server.source::<Pod>()).engine(engine).clock(&clock);
+        let informer = builder.observe(move |_| drop(kept.lock())).build().unwrap();
+        *slot.lock().unwrap() = Some(informer.spawn(&Stop::new()).unwrap());
+        drop(slot);
+        clock.settle();
+        // The last handle: the informer ends, and drops its hook, and with it the handle, on its own thread.
+        drop(informer);
+        clock.settle();
+        assert!(clock.threads().is_empty(), "{:?}", clock.threads());
+    }
+
+    fn p9_what_the_informer_was_built_of_may_panic_while_dropped(engine) {
+        let clock = ManualClock::new();
+        let server = Server::new(&clock);
+        server.create(pod("a")).unwrap();
+        let (in_transform, in_index, in_hook) = (Bomb("transform dropped"), Bomb("index dropped"), Bomb("hook dropped"));
+        let source = Mined(server.source(), Bomb("source dropped"));
+        let builder = SharedInformer::builder_with(source, move |p: Pod| {
+            let _ = &in_transform;
+            Ok::<_, String>(p)
+        });
+        let builder = builder.index("node", move |p: &Pod, emit: &mut dyn FnMut(String)| {
+            let _ = &in_index;
+            emit(p.node.clone());
+        });
+        let informer = builder.engine(engine).clock(&clock).observe(move |_| { let _ = &in_hook; }).build().unwrap();
+        informer.add_handler(MinedHandler(Bomb("handler dropped"))).unwrap().detach();
+        let stop = Stop::new();
+        let in_stop = Bomb("stop callback dropped");
+        let guard = stop.on_stop(move || { let _ = &in_stop; });
+        let handle = informer.spawn(&stop).unwrap();
+        clock.settle();
+        // The informer's thread has the last handle to everything.
+        drop((informer, stop));
+        handle.join().unwrap();
+        drop(guard);
+        let expected = ["transform dropped", "index dropped", "hook dropped", "source dropped", "handler dropped", "stop callback dropped"];
+        assert_contained(&clock, &expected);
+    }
+
+    fn p9_an_error_of_the_source_may_panic_while_dropped(engine) {
+        #[derive(Debug)]
+        struct Mine(#[allow(dead_code)] Option<i32>);
+        impl std::fmt::Display for Mine {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("mine")
+            }
+        }
+        impl std::error::Error for Mine {}
+        impl Drop for Mine {
+            fn drop(&mut self) {
+                panic!("error dropped");
+            }
+        }
+        /// Fails when it is stopped.
+        struct Failing;
+        impl ListerWatcher for Failing {
+            type Object = Pod;
+            fn meta<'a>(&self, object: &'a Pod) -> Meta<'a> {
+                Meta { namespace: &object.namespace, name: &object.name, ..Meta::default() }
+            }
+            fn list(
+                &self,
+                stop: &Stop,
+                _: &ListParams,
+                _: &mut dyn FnMut(Result<Pod, Undecodable>) -> ControlFlow<()>,
+            ) -> Result<ListEnd, SourceError> {
+                stop.wait(Deadline::never());
+                Err(SourceError::caused_by(informer::source::SourceErrorKind::Other, Mine(None)))
+            }
+            fn watch(&self, _: &Stop, _: &WatchParams) -> Result<Box<dyn WatchStream<Pod>>, SourceError> {
+                unreachable!()
+            }
+        }
+        let clock = ManualClock::new();
+        let server = Server::new(&clock);
+        let mut w = World::over(engine, clock, server, Failing, |b| b);
+        w.start();
+        w.end().unwrap();
+        w.contained(&["error dropped"]);
+    }
+}
+
+#[test]
+fn p9_what_waits_for_a_stop_may_panic_while_dropped() {
+    let clock = ManualClock::new();
+    let stop = Stop::with_clock(&clock);
+    let (a, b) = (Bomb("on_stop dropped"), Bomb("on_wake dropped"));
+    let wake = Wake::new(&stop, &clock);
+    let guards = (
+        stop.on_stop(move || drop(a)),
+        wake.on_wake(move || {
+            let _ = &b;
+        }),
+    );
+    drop((wake, stop));
+    drop(guards);
+    assert_contained(&clock, &["on_stop dropped", "on_wake dropped"]);
+}
+
+/// Runs the test `name` of this program in a process that gets no further thread.
+fn without_threads(name: &str) -> bool {
+    const MARK: &str = "INFORMER_TEST_WITHOUT_THREADS";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    // No machine has room for a stack of this size, so each attempt to start a thread fails.
+    command
+        .args(["--exact", name, "--test-threads=1", "--nocapture"])
+        .env(MARK, "1")
+        .env("RUST_MIN_STACK", (1_u64 << 60).to_string());
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    false
+}
+
+#[test]
+fn p8_without_threads_every_door_says_so_and_what_could_be_done_is_done() {
+    if !without_threads("p8_without_threads_every_door_says_so_and_what_could_be_done_is_done") {
+        return;
+    }
+    let w = World::new(Engine::Merged);
+    let refused = w.informer.add_handler(MinedHandler(Bomb("handler dropped")));
+    assert!(matches!(refused, Err(AddHandlerError::Spawn(_))), "{refused:?}");
+    w.contained(&["handler dropped"]);
+    assert_eq!(w.informer.handlers(), 0);
+    w.stop.stop();
+    w.informer.run(&w.stop).unwrap();
+
+    let w = World::new(Engine::Merged);
+    assert!(matches!(w.informer.spawn(&w.stop), Err(RunError::Spawn(_))));
+    assert_eq!(w.informer.state(), InformerState::Stopped);
+    let w = World::new(Engine::Decoupled);
+    assert!(matches!(w.informer.run(&w.stop), Err(RunError::Spawn(_))));
+    assert_eq!(w.informer.state(), InformerState::Stopped);
+    assert_eq!(w.informer.wait_synced(SOON.into()), Err(WaitError::Stopped));
+}
