@@ -103,14 +103,23 @@ pub(super) struct StoreEngine {
     reader: AnyReader,
     processor: Arc<Processor>,
     observer: Arc<Observer>,
-    /// Set after the first whole state has been published and handed to every listener's ring.
-    pub(super) synced: Monitor<bool>,
+    pub(super) first: Monitor<FirstState>,
+}
+
+/// The first whole state. One monitor holds all that a wait for it depends on, or a wake-up could be missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FirstState {
+    Awaited,
+    /// Published, and handed to every listener's ring.
+    Handed,
+    /// The informer ended before.
+    Never,
 }
 
 impl StoreEngine {
     pub(super) fn new(writer: Writer, processor: Arc<Processor>, observer: Arc<Observer>) -> Self {
         let reader = writer.reader();
-        Self { turn: Turn::new((writer, VecDeque::new())), reader, processor, observer, synced: Monitor::new(false) }
+        Self { turn: Turn::new((writer, VecDeque::new())), reader, processor, observer, first: Monitor::new(FirstState::Awaited) }
     }
 }
 
@@ -141,9 +150,20 @@ impl StoreEngine {
             let synced = publication.new.initial_done() && !publication.old.initial_done();
             self.processor.distribute(publication);
             if synced {
-                *self.synced.lock() = true;
-                self.synced.notify_all();
+                *self.first.lock() = FirstState::Handed;
+                self.first.notify_all();
             }
         }
+    }
+
+    /// Nothing will be applied any more.
+    pub(super) fn ended(&self) {
+        {
+            let mut first = self.first.lock();
+            if *first == FirstState::Awaited {
+                *first = FirstState::Never;
+            }
+        }
+        self.first.notify_all();
     }
 }

@@ -14,7 +14,7 @@
 use super::{
     Registration,
     builder::InformerBuilder,
-    engine::{Observer, StoreEngine},
+    engine::{FirstState, Observer, StoreEngine},
 };
 use crate::{
     flow::{Event, Opaque},
@@ -350,8 +350,7 @@ impl Inner {
         self.processor.close();
         *self.state.lock() = InformerState::Stopped;
         self.state.notify_all();
-        // Those who wait for the first state look again and find that it will not come.
-        self.engine.synced.notify_all();
+        self.engine.ended();
     }
 
     fn last_error(&self) -> Option<String> {
@@ -392,7 +391,7 @@ impl<T: Send + Sync + 'static> Synced for SharedInformer<T> {
     }
 
     fn has_synced(&self) -> bool {
-        *self.inner().engine.synced.lock()
+        *self.inner().engine.first.lock() == FirstState::Handed
     }
 
     fn wait_synced(&self, deadline: Deadline) -> Result<(), WaitError> {
@@ -401,13 +400,12 @@ impl<T: Send + Sync + 'static> Synced for SharedInformer<T> {
         }
         let inner = self.inner();
         let at = deadline.on(&inner.clock);
-        let synced = &inner.engine.synced;
-        let gone = || *inner.state.lock() == InformerState::Stopped;
-        let (done, reached) = synced.wait_while(synced.lock(), &inner.clock, at, |done| !*done && !gone());
-        match (*done, reached) {
-            (true, _) => Ok(()),
-            (false, true) => Err(WaitError::Stopped),
-            (false, false) => Err(WaitError::Timeout { missing: vec![inner.name.clone()], last_error: inner.last_error() }),
+        let first = &inner.engine.first;
+        let state = *first.wait_while(first.lock(), &inner.clock, at, |s| *s == FirstState::Awaited).0;
+        match state {
+            FirstState::Handed => Ok(()),
+            FirstState::Never => Err(WaitError::Stopped),
+            FirstState::Awaited => Err(WaitError::Timeout { missing: vec![inner.name.clone()], last_error: inner.last_error() }),
         }
     }
 }
