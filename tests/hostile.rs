@@ -66,6 +66,22 @@ impl<T> Handler<T> for MinedHandler {
 }
 
 with_each_engine! {
+    fn p8_joining_an_informer_from_its_own_callback_is_refused(engine) {
+        let w = World::new(engine);
+        w.server.create(pod("a")).unwrap();
+        let (told, slot) = (Told::default(), Arc::new(Mutex::new(None::<InformerHandle>)));
+        let (t, s) = (told.clone(), slot.clone());
+        let _registration = w.informer.on(move |_| {
+            let handle = s.lock().unwrap().take().unwrap();
+            t.push(handle.join().unwrap_err().to_string());
+        }).unwrap();
+        *slot.lock().unwrap() = Some(w.informer.spawn(&w.stop).unwrap());
+        w.settle();
+        let told = told.take();
+        assert!(told.len() == 1 && told[0].contains("deadlock"), "{told:?}");
+        assert_eq!(w.informer.state(), InformerState::Stopped, "the handle was dropped");
+    }
+
     fn p8_a_thread_handle_dropped_on_the_informers_own_thread_does_not_wait_for_itself(engine) {
         let clock = ManualClock::new();
         let server = Server::new(&clock);

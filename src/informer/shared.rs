@@ -74,6 +74,9 @@ pub enum RunError {
         /// The panic's message.
         message: String,
     },
+    /// Joined from inside a callback of this crate, which the informer may have to wait for.
+    #[error("would deadlock: an informer must not be joined from inside a callback")]
+    WouldDeadlock,
     /// A thread of the informer panicked outside of user code: a defect of this crate.
     #[error("thread {thread} panicked: {message}")]
     ThreadPanicked {
@@ -422,8 +425,12 @@ impl InformerHandle {
     /// Waits until the informer has ended, however that comes about.
     ///
     /// # Errors
-    /// What [`SharedInformer::run`] returned.
+    /// What [`SharedInformer::run`] returned; `WouldDeadlock`, at once, inside a callback of this crate (the handle is
+    /// gone then, and so the informer stops).
     pub fn join(self) -> Result<(), RunError> {
+        if call_out::inside().is_some() {
+            return Err(RunError::WouldDeadlock);
+        }
         self.take_and_join().unwrap_or(Ok(()))
     }
 
