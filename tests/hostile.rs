@@ -82,6 +82,20 @@ with_each_engine! {
         assert_eq!(w.informer.state(), InformerState::Stopped, "the handle was dropped");
     }
 
+    fn p8_an_informer_that_is_shut_down_before_it_runs_is_over(engine) {
+        let w = World::new(engine);
+        let (told, registration) = w.told();
+        w.informer.shutdown(Duration::ZERO).unwrap();
+        assert_eq!(w.informer.state(), InformerState::Stopped);
+        assert!(w.clock.threads().is_empty(), "{:?}", w.clock.threads());
+        assert_eq!(w.informer.wait_synced(Deadline::never()), Err(WaitError::Stopped));
+        assert_eq!(registration.wait_synced(Deadline::never()), Err(WaitError::Stopped));
+        assert!(matches!(w.informer.on(|_| ()), Err(AddHandlerError::Stopped)));
+        assert!(matches!(w.informer.run(&Stop::new()), Err(RunError::AlreadyRan)));
+        assert!(w.server.requests().is_empty() && told.len() == 0);
+        w.informer.shutdown(Duration::ZERO).unwrap();
+    }
+
     fn p8_a_thread_handle_dropped_on_the_informers_own_thread_does_not_wait_for_itself(engine) {
         let clock = ManualClock::new();
         let server = Server::new(&clock);

@@ -52,7 +52,7 @@ pub enum InformerState {
     New,
     /// Inside `run`.
     Running,
-    /// `run` has returned, or the last handle was dropped before it was called.
+    /// `run` has returned, or the informer was shut down or its last handle dropped before it was called.
     Stopped,
 }
 
@@ -60,8 +60,8 @@ pub enum InformerState {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// An informer runs once; build another.
-    #[error("the informer runs or has run already; build another one")]
+    /// An informer runs once, and not after it was shut down; build another.
+    #[error("the informer runs, has run or was shut down already; build another one")]
     AlreadyRan,
     /// The operating system gave no thread.
     #[error("no thread for the informer")]
@@ -108,21 +108,7 @@ struct LastHandle(Arc<Inner>);
 impl Drop for LastHandle {
     fn drop(&mut self) {
         self.0.stop.stop();
-        let never_ran = {
-            let mut state = self.0.state.lock();
-            let new = *state == InformerState::New;
-            if new {
-                *state = InformerState::Stopped;
-            }
-            new
-        };
-        if never_ran {
-            self.0.state.notify_all();
-            self.0.processor.stop();
-            if call_out::inside().is_none() {
-                self.0.processor.close();
-            }
-        }
+        self.0.end_before_it_ran();
     }
 }
 
@@ -195,14 +181,17 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
         }
     }
 
-    /// Stops the informer and waits until `run` has returned.
+    /// Stops the informer and waits until `run` has returned. One that never ran is over at once, and can be run no
+    /// more.
     ///
     /// # Errors
-    /// `Timeout` (it is stopping all the same), `WouldDeadlock` inside a callback of this crate (stopping, too).
+    /// `Timeout` (it is stopping all the same), `WouldDeadlock` inside a callback of this crate while the informer runs
+    /// (stopping, too).
     pub fn shutdown(&self, deadline: impl Into<Deadline>) -> Result<(), WaitError> {
         let inner = self.inner();
         inner.stop.stop();
-        if *inner.state.lock() == InformerState::New {
+        inner.end_before_it_ran();
+        if *inner.state.lock() == InformerState::Stopped {
             return Ok(());
         }
         if call_out::inside().is_some() {
@@ -346,6 +335,24 @@ impl Inner {
         let reflected =
             thread.join().unwrap_or_else(|message| Err(RunError::ThreadPanicked { thread: "reflector".into(), message }));
         processed.and(reflected)
+    }
+
+    /// Nobody will run it any more; does nothing when somebody has. Its listeners have slept so far, and are joined
+    /// unless this may be one of them.
+    fn end_before_it_ran(&self) {
+        {
+            let mut state = self.state.lock();
+            if *state != InformerState::New {
+                return;
+            }
+            *state = InformerState::Stopped;
+        }
+        self.state.notify_all();
+        self.engine.ended();
+        self.processor.stop();
+        if call_out::inside().is_none() {
+            self.processor.close();
+        }
     }
 
     fn end(&self) {
