@@ -66,6 +66,22 @@ impl<T> Handler<T> for MinedHandler {
 }
 
 with_each_engine! {
+    fn p7_a_handler_may_wait_for_any_registration_but_its_own(engine) {
+        let mut w = World::new(engine);
+        w.server.create(pod("a")).unwrap();
+        // Both handlers are the first of their informers.
+        let other = SharedInformer::builder(w.server.source::<Pod>()).engine(engine).clock(&w.clock).build().unwrap();
+        let (_told, awaited) = w.told();
+        let told = Told::default();
+        let t = told.clone();
+        let _waiting = other.on(move |_| t.push(format!("{:?}", awaited.wait_synced(Deadline::never())))).unwrap();
+        let handle = other.spawn(&w.stop).unwrap();
+        w.start();
+        assert_eq!(told.take(), texts(&["Ok(())"]));
+        w.end().unwrap();
+        handle.join().unwrap();
+    }
+
     fn p8_joining_an_informer_from_its_own_callback_is_refused(engine) {
         let w = World::new(engine);
         w.server.create(pod("a")).unwrap();

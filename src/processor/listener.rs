@@ -32,8 +32,8 @@ use std::cell::Cell;
 const CHUNK: usize = if cfg!(test) { 3 } else { 256 };
 
 thread_local! {
-    /// The listener whose thread this is; zero elsewhere.
-    static ME: Cell<u64> = const { Cell::new(0) };
+    /// The address of the listener whose thread this is; null elsewhere. (Numbers are unique in one processor only.)
+    static ME: Cell<*const Listener> = const { Cell::new(std::ptr::null()) };
 }
 
 /// Whether a removal found the handler at rest.
@@ -159,7 +159,7 @@ impl Listener {
     pub(crate) fn wait_synced(&self, deadline: Deadline) -> Result<(), WaitError> {
         match call_out::inside() {
             None | Some(Site::Reconcile) => {}
-            Some(Site::Handler) if ME.with(Cell::get) != self.id => {}
+            Some(Site::Handler) if !std::ptr::eq(ME.with(Cell::get), self) => {}
             Some(_) => return Err(WaitError::WouldDeadlock),
         }
         let at = deadline.on(&self.clock);
@@ -224,7 +224,7 @@ impl Drop for Ended {
 impl Run {
     /// The listener's thread.
     pub(super) fn run(mut self) {
-        ME.with(|me| me.set(self.listener.id));
+        ME.with(|me| me.set(&raw const *self.listener));
         let mut ended = Ended { listener: self.listener.clone(), report: self.report.clone(), in_order: false };
         self.follow();
         let Self { handler, ring, start, .. } = self;
