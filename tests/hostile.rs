@@ -128,6 +128,18 @@ with_each_engine! {
         assert!(clock.threads().is_empty(), "{:?}", clock.threads());
     }
 
+    fn p9_a_handler_that_is_removed_for_its_panic_is_gone(engine) {
+        let mut w = World::new(engine);
+        let (told, registration) = w.panicking(PanicPolicy::Remove);
+        registration.detach();
+        w.start();
+        assert_eq!(w.informer.handlers(), 1);
+        w.server.create(pod("bad")).unwrap();
+        w.settle();
+        assert_eq!((w.informer.handlers(), told.len()), (0, 0));
+        w.contained(&["cannot bear ns/bad"]);
+    }
+
     fn p9_what_the_informer_was_built_of_may_panic_while_dropped(engine) {
         let clock = ManualClock::new();
         let server = Server::new(&clock);

@@ -12,8 +12,9 @@
 //! callbacks did is visible. The two fences exclude that each misses the other's store.
 
 use super::{
-    Report,
+    Listeners, Report,
     handler::{AnyHandler, PanicPolicy},
+    take_off,
 };
 use crate::{
     flow::{Cause, Event, Opaque},
@@ -87,6 +88,7 @@ pub(super) struct Run {
     /// The snapshot the listener joined on.
     pub(super) start: AnySnapshot,
     pub(super) report: Arc<dyn Report>,
+    pub(super) list: Arc<Monitor<Listeners>>,
 }
 
 impl Listener {
@@ -227,6 +229,8 @@ impl Run {
         ME.with(|me| me.set(&raw const *self.listener));
         let mut ended = Ended { listener: self.listener.clone(), report: self.report.clone(), in_order: false };
         self.follow();
+        // One that leaves by itself, because of a panic, is still on the list.
+        take_off(&self.list, &self.listener);
         let Self { handler, ring, start, .. } = self;
         drop((ring, start, handler));
         ended.in_order = true;

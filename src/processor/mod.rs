@@ -67,7 +67,7 @@ pub(crate) struct Processor {
     clock: Clock,
     store: AnyReader,
     report: Arc<dyn Report>,
-    listeners: Monitor<Listeners>,
+    listeners: Arc<Monitor<Listeners>>,
 }
 
 #[derive(Default)]
@@ -83,7 +83,7 @@ struct Listeners {
 
 impl Processor {
     pub(crate) fn new(clock: &Clock, store: AnyReader, report: Arc<dyn Report>) -> Self {
-        Self { clock: clock.clone(), store, report, listeners: Monitor::default() }
+        Self { clock: clock.clone(), store, report, listeners: Arc::default() }
     }
 
     /// Adds a listener; legal anywhere, at any time. *Blocks*: only for the start of its thread.
@@ -114,6 +114,7 @@ impl Processor {
             policy: options.panic,
             start,
             report: self.report.clone(),
+            list: self.listeners.clone(),
         };
         let started = spawn(&self.clock, &thread_name(listener.name()), move || run.run());
         let ended: Vec<_> = {
@@ -138,12 +139,7 @@ impl Processor {
 
     /// Takes a listener off and makes it leave. Never waits, legal anywhere; the second call changes nothing.
     pub(crate) fn remove(&self, listener: &Listener) -> Removed {
-        let before = {
-            let mut l = self.listeners.lock();
-            let rest = l.live.iter().filter(|other| other.id != listener.id).cloned().collect();
-            std::mem::replace(&mut l.live, Arc::new(rest))
-        };
-        drop(before);
+        take_off(&self.listeners, listener);
         listener.leave(End::Removed)
     }
 
@@ -193,6 +189,20 @@ impl Drop for Processor {
         // An informer that never ran: its listeners sleep on empty rings.
         self.stop();
     }
+}
+
+/// Lists a listener no more.
+fn take_off(listeners: &Monitor<Listeners>, listener: &Listener) {
+    let before = {
+        let mut l = listeners.lock();
+        if l.live.iter().all(|other| other.id != listener.id) {
+            return;
+        }
+        let rest = l.live.iter().filter(|other| other.id != listener.id).cloned().collect();
+        std::mem::replace(&mut l.live, Arc::new(rest))
+    };
+    // After the lock: whoever drops the last handle to a listener drops what its ring holds.
+    drop(before);
 }
 
 /// A panic of a listener's thread was reported when it happened.
