@@ -140,6 +140,36 @@ with_each_engine! {
         w.contained(&["cannot bear ns/bad"]);
     }
 
+    fn p9_a_handler_that_ends_the_informer_by_its_panic_is_told_of_nothing_more(engine) {
+        // The thread that would take the handler off does not get to it.
+        let (gate, busy) = (Gate::new(), Gate::new());
+        let b = busy.clone();
+        let mut w = World::with(engine, |builder| builder.observe(move |e| match e {
+            InformerEvent::Reflector(ReflectorEvent::Watching { .. }) => b.wait(),
+            _ => {}
+        }));
+        for name in ["a", "bad", "c", "d"] {
+            w.server.create(pod(name)).unwrap();
+        }
+        let g = gate.clone();
+        let told = Told::default();
+        let t = told.clone();
+        let handler = move |e: &Event<Pod>| {
+            g.wait();
+            assert!(e.key().name() != "bad", "cannot bear {}", e.key());
+            t.push(show(e));
+        };
+        let options = HandlerOptions { panic: PanicPolicy::Abort, ..HandlerOptions::default() };
+        let _registration = w.informer.add_handler_with(handler, options).unwrap();
+        w.start();
+        gate.open();
+        w.settle();
+        assert_eq!(told.take(), texts(&["i+ns/a@2"]));
+        busy.open();
+        assert!(matches!(w.handle.take().unwrap().join(), Err(RunError::HandlerPanicked { .. })));
+        w.contained(&["cannot bear ns/bad"]);
+    }
+
     fn p9_what_the_informer_was_built_of_may_panic_while_dropped(engine) {
         let clock = ManualClock::new();
         let server = Server::new(&clock);

@@ -81,7 +81,7 @@ pub enum PanicPolicy {
     Isolate,
     /// The registration is removed.
     Remove,
-    /// The informer stops; its `run` returns the panic.
+    /// The handler is told of nothing more, and the informer stops; its `run` returns the panic.
     Abort,
 }
 

@@ -311,7 +311,11 @@ impl Run {
                     match self.policy {
                         PanicPolicy::Isolate => {}
                         PanicPolicy::Remove => drop(listener.leave(End::Removed)),
-                        PanicPolicy::Abort => self.report.abort(&listener.name, &panicked.message),
+                        PanicPolicy::Abort => {
+                            self.report.abort(&listener.name, &panicked.message);
+                            // Not when the informer gets to it: this handler is not to be called again.
+                            listener.leave(End::Stopped);
+                        }
                     }
                 }
             }
