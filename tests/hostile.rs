@@ -243,6 +243,17 @@ with_each_engine! {
 }
 
 #[test]
+fn p9_a_handlers_name_may_be_any_text() {
+    let w = World::new(Engine::Merged);
+    for name in ["", "\0", "a\0b", "ünïcödé näme", "日本語日本語日本語", "\u{1F980}\u{1F980}\u{1F980}\u{1F980}\u{1F980}", "a\nb"]
+    {
+        let options = HandlerOptions { name: Some(name.into()), ..HandlerOptions::default() };
+        let registration = w.informer.add_handler_with(|_: &Event<Pod>| (), options).unwrap();
+        assert_eq!(Synced::name(&registration), name);
+    }
+}
+
+#[test]
 fn p9_what_waits_for_a_stop_may_panic_while_dropped() {
     let clock = ManualClock::new();
     let stop = Stop::with_clock(&clock);

@@ -210,11 +210,11 @@ fn join(thread: JoinHandle<()>) {
     let _reported = thread.join();
 }
 
-/// What fits of the name into the system's 15 bytes.
+/// What fits of the name into the system's 15 bytes, without the zero that would end it.
 fn thread_name(name: &str) -> String {
     let mut end = name.len().min(15);
     while !name.is_char_boundary(end) {
         end -= 1;
     }
-    name[..end].to_owned()
+    name[..end].replace('\0', " ")
 }
