@@ -270,6 +270,50 @@ fn p9_what_waits_for_a_stop_may_panic_while_dropped() {
     assert_contained(&clock, &["on_stop dropped", "on_wake dropped"]);
 }
 
+#[test]
+fn p8_a_thread_local_may_hold_the_last_handles() {
+    thread_local! {
+        static KEPT: RefCell<Option<(SharedInformer<Pod>, InformerHandle)>> = const { RefCell::new(None) };
+    }
+    let clock = informer::sync::Clock::real();
+    let server = Server::new(&clock);
+    let informer = SharedInformer::builder(server.source::<Pod>()).clock(&clock).build().unwrap();
+    let handle = informer.spawn(&Stop::new()).unwrap();
+    let thread = std::thread::spawn(move || {
+        KEPT.with(|kept| *kept.borrow_mut() = None);
+        // What this crate keeps of the thread is made later, and so goes first.
+        informer.wait_synced(Deadline::never()).unwrap();
+        KEPT.with(|kept| *kept.borrow_mut() = Some((informer, handle)));
+    });
+    thread.join().unwrap();
+    assert!(clock.threads().is_empty(), "{:?}", clock.threads());
+}
+
+#[test]
+fn p8_a_thread_local_of_the_informers_own_thread_may_hold_its_handle() {
+    thread_local! {
+        static KEPT: RefCell<Option<InformerHandle>> = const { RefCell::new(None) };
+    }
+    let clock = ManualClock::new();
+    let server = Server::new(&clock);
+    let (slot, gate) = (Arc::new(Mutex::new(None::<InformerHandle>)), Gate::new());
+    let (s, g) = (slot.clone(), gate.clone());
+    let builder = SharedInformer::builder(server.source::<Pod>()).clock(&clock);
+    let hook = move |_: &InformerEvent<'_>| {
+        g.wait();
+        if let Some(handle) = s.lock().unwrap().take() {
+            KEPT.with(|kept| *kept.borrow_mut() = Some(handle));
+        }
+    };
+    let informer = builder.observe(hook).build().unwrap();
+    *slot.lock().unwrap() = Some(informer.spawn(&Stop::new()).unwrap());
+    gate.open();
+    clock.settle();
+    informer.shutdown(Deadline::never()).unwrap();
+    assert!(slot.lock().unwrap().is_none());
+    clock.settle();
+}
+
 /// Runs the test `name` of this program in a process that gets no further thread.
 fn without_threads(name: &str) -> bool {
     const MARK: &str = "INFORMER_TEST_WITHOUT_THREADS";

@@ -443,6 +443,10 @@ impl InformerHandle {
 
     fn take_and_join(&self) -> Option<Result<(), RunError>> {
         let thread = self.thread.lock().take()?;
+        if thread.is_current() {
+            // In a destructor of a thread-local: the informer has ended.
+            return None;
+        }
         Some(thread.join().unwrap_or_else(|message| Err(RunError::ThreadPanicked { thread: "informer".into(), message })))
     }
 }

@@ -12,10 +12,26 @@ use super::{
     call_out,
     census::{Census, Seat},
 };
-use std::{cell::RefCell, collections::VecDeque, marker::PhantomData};
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    marker::PhantomData,
+};
 
 thread_local! {
     static CURRENT: Current = Current::default();
+    /// Stands in for it in destructors of the user's thread-locals that run after its own. Needs no destructor itself.
+    static LATE: Cell<Option<&'static Current>> = const { Cell::new(None) };
+}
+
+fn current<R>(f: impl FnOnce(&Current) -> R) -> R {
+    if CURRENT.try_with(|_| ()).is_ok() {
+        return CURRENT.with(f);
+    }
+    // Leaked: nothing runs on this thread later that could free it.
+    let late = LATE.with(|late| late.get().unwrap_or_else(|| Box::leak(Box::default())));
+    LATE.with(|l| l.set(Some(late)));
+    f(late)
 }
 
 /// What the facade knows of the calling thread.
@@ -77,13 +93,13 @@ impl Unparker {
 
 /// The handle that wakes the calling thread.
 pub(crate) fn unparker() -> Unparker {
-    CURRENT.with(|me| Unparker(me.cell.clone()))
+    current(|me| Unparker(me.cell.clone()))
 }
 
 /// Blocks until a token comes or `deadline` passes on `clock`. Callers look at their condition again, and stand in a
 /// [`Door`] of the clock around the loop in which they do.
 pub(crate) fn park(clock: &Clock, deadline: Option<Instant>) -> Parked {
-    CURRENT.with(|me| {
+    current(|me| {
         let mut state = me.cell.state.lock();
         if std::mem::take(&mut state.token) {
             return Parked::Woken;
@@ -139,7 +155,7 @@ pub(super) struct Home(PhantomData<*const ()>);
 
 impl Home {
     pub(super) fn settle_in(seat: Seat) -> Self {
-        CURRENT.with(|me| *me.home.borrow_mut() = Some(seat));
+        current(|me| *me.home.borrow_mut() = Some(seat));
         Self(PhantomData)
     }
 }
@@ -147,7 +163,7 @@ impl Home {
 impl Drop for Home {
     /// From here on the thread is a foreign one, whatever destructors of thread-locals it still has to run.
     fn drop(&mut self) {
-        if let Some(seat) = CURRENT.with(|me| me.home.borrow_mut().take()) {
+        if let Some(seat) = current(|me| me.home.borrow_mut().take()) {
             seat.leave();
         }
     }
@@ -176,7 +192,7 @@ pub(crate) struct Door(bool, PhantomData<*const ()>);
 impl Door {
     pub(crate) fn enter(clock: &Clock) -> Self {
         let visits = clock.is_manual()
-            && CURRENT.with(|me| {
+            && current(|me| {
                 if me.manual_home().is_some() {
                     return false;
                 }
@@ -198,7 +214,7 @@ impl Drop for Door {
         if !self.0 {
             return;
         }
-        CURRENT.with(|me| {
+        current(|me| {
             let mut door = me.door.borrow_mut();
             match door.take() {
                 Some((seat, 1)) => seat.leave(),
