@@ -44,7 +44,7 @@ impl ObjectKey {
     /// [`KeyError`] when the pair has no canonical text.
     pub fn new(namespace: &str, name: &str) -> Result<Self, KeyError> {
         let key = KeyRef { namespace, name };
-        let len = namespace.len() + 1 + name.len();
+        let len = namespace.len() + usize::from(!namespace.is_empty()) + name.len();
         if len > usize::from(u16::MAX) {
             return Err(KeyError::TooLong(len));
         }

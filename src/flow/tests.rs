@@ -53,6 +53,15 @@ fn a_key_that_has_no_canonical_text_is_refused() {
 }
 
 #[test]
+fn a_key_may_be_as_long_as_it_says_and_no_longer() {
+    for (namespace, name) in [("", 65_535), ("n", 65_533), ("n".repeat(65_533).as_str(), 1)] {
+        let key = ObjectKey::new(namespace, &"a".repeat(name)).unwrap();
+        assert_eq!((key.as_str().len(), key.namespace(), key.name().len()), (65_535, namespace, name));
+        assert_eq!(ObjectKey::new(namespace, &"a".repeat(name + 1)).unwrap_err(), KeyError::TooLong(65_536));
+    }
+}
+
+#[test]
 fn the_header_stays_within_its_budget() {
     const { assert!(HEADER_BYTES <= 80) };
 }
