@@ -8,8 +8,8 @@ use common::{Told, World, pod, show, texts};
 use informer::{
     flow::{Event, Meta},
     informer::{
-        AddHandlerError, Engine, Handler, HandlerOptions, InformerEvent, InformerHandle, InformerState, PanicPolicy, RunError,
-        SharedInformer,
+        AddHandlerError, Engine, Handler, HandlerOptions, InformerEvent, InformerHandle, InformerState, PanicPolicy,
+        Registration, RunError, SharedInformer,
     },
     memory::{Pod, Server, Source},
     reflector::ReflectorEvent,
@@ -312,6 +312,30 @@ fn p8_a_thread_local_of_the_informers_own_thread_may_hold_its_handle() {
     informer.shutdown(Deadline::never()).unwrap();
     assert!(slot.lock().unwrap().is_none());
     clock.settle();
+}
+
+#[test]
+fn p8_a_thread_local_of_a_handlers_thread_may_add_handlers_while_it_is_dropped() {
+    struct Adds(SharedInformer<Pod>, Told, Gate);
+    impl Drop for Adds {
+        fn drop(&mut self) {
+            self.1.push(format!("{:?}", self.0.on(|_| ()).map(Registration::detach)));
+            self.2.open();
+        }
+    }
+    thread_local! {
+        static KEPT: RefCell<Option<Adds>> = const { RefCell::new(None) };
+    }
+    let mut w = World::new(Engine::Merged);
+    w.server.create(pod("a")).unwrap();
+    let (told, done) = (Told::default(), Gate::new());
+    let (informer, t, d) = (w.informer.clone(), told.clone(), done.clone());
+    let keep = move |_: &Event<Pod>| KEPT.with(|kept| *kept.borrow_mut() = Some(Adds(informer.clone(), t.clone(), d.clone())));
+    let registration = w.informer.on(keep).unwrap();
+    w.start();
+    registration.remove();
+    done.wait();
+    assert_eq!(told.take(), texts(&["Ok(())"]));
 }
 
 /// Runs the test `name` of this program in a process that gets no further thread.

@@ -180,7 +180,7 @@ impl Processor {
         let (mut l, _) = self.listeners.wait_while(self.listeners.lock(), &self.clock, None, |l| l.starting > 0);
         let threads = std::mem::take(&mut l.threads);
         drop(l);
-        threads.into_iter().filter(|t| !t.is_current()).for_each(join);
+        threads.into_iter().for_each(join);
     }
 }
 
@@ -205,9 +205,12 @@ fn take_off(listeners: &Monitor<Listeners>, listener: &Listener) {
     drop(before);
 }
 
-/// A panic of a listener's thread was reported when it happened.
+/// A panic of a listener's thread was reported when it happened. A thread does not wait for itself: in the drop of its
+/// handler, or of a thread-local, it may add handlers and end informers.
 fn join(thread: JoinHandle<()>) {
-    let _reported = thread.join();
+    if !thread.is_current() {
+        let _reported = thread.join();
+    }
 }
 
 /// What fits of the name into the system's 15 bytes, without the zero that would end it.
