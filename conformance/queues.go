@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+)
+
+// A queue is the plain workqueue. What is in its sets is not public; what is in process is what was got and not done.
+type queue struct {
+	queue workqueue.TypedInterface[string]
+	down  bool
+}
+
+func newQueue(config fields) (driver, error) {
+	if config["order"] != "fifo" || config["metrics"] == true {
+		return nil, errors.New("orders and metrics are not driven yet")
+	}
+	return &queue{queue: workqueue.NewTyped[string]()}, nil
+}
+
+func (q *queue) step(s step) (fields, error) {
+	obs := fields{}
+	key, _ := s.Args["key"].(string)
+	switch s.Op {
+	case "add":
+		q.queue.Add(key)
+	case "done":
+		q.queue.Done(key)
+	case "get":
+		if q.queue.Len() == 0 && !q.queue.ShuttingDown() {
+			obs["would_block"] = true
+			break
+		}
+		obs["key"], obs["shutdown"] = q.queue.Get()
+	case "shutdown":
+		q.queue.ShutDown()
+	default:
+		return nil, fmt.Errorf("%s is not driven yet", s.Op)
+	}
+	obs["len"], obs["shutting_down"] = q.queue.Len(), q.queue.ShuttingDown()
+	return obs, nil
+}
+
+type limiter struct {
+	limiter workqueue.TypedRateLimiter[string]
+}
+
+func newLimiter(config fields) (driver, error) {
+	made, err := limiterOf(config)
+	return &limiter{made}, err
+}
+
+func limiterOf(config fields) (workqueue.TypedRateLimiter[string], error) {
+	duration := func(name string) time.Duration { return time.Duration(number(config[name])) }
+	switch config["limiter"] {
+	case "item_exponential":
+		return workqueue.NewTypedItemExponentialFailureRateLimiter[string](duration("base_ns"), duration("max_ns")), nil
+	case "item_fast_slow":
+		return workqueue.NewTypedItemFastSlowRateLimiter[string](duration("fast_ns"), duration("slow_ns"), int(number(config["max_fast"]))), nil
+	case "max_of":
+		var all []workqueue.TypedRateLimiter[string]
+		for _, one := range config["of"].([]any) {
+			made, err := limiterOf(one.(fields))
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, made)
+		}
+		return workqueue.NewTypedMaxOfRateLimiter(all...), nil
+	}
+	return nil, fmt.Errorf("the limiter %v is unknown", config["limiter"])
+}
+
+func (l *limiter) step(s step) (fields, error) {
+	obs := fields{}
+	key := s.Args["key"].(string)
+	switch s.Op {
+	case "when":
+		obs["ns"] = l.limiter.When(key).Nanoseconds()
+	case "forget":
+		l.limiter.Forget(key)
+	default:
+		return nil, fmt.Errorf("the operation %s is unknown", s.Op)
+	}
+	obs["num_requeues"] = l.limiter.NumRequeues(key)
+	return obs, nil
+}
