@@ -165,7 +165,7 @@ fn a_callback_blocked_on_something_else_is_at_rest_after_the_grace() {
 
 #[test]
 fn a_callback_that_was_stuck_is_waited_for_again_by_the_next_advance() {
-    let clock = ManualClock::new();
+    let clock = clock_with(LONG, 1000 * MS);
     let ((go, gone), log) = (mpsc::channel::<()>(), Log::default());
     let inner = log.clone();
     let handler = move || {
