@@ -1,0 +1,96 @@
+//! What is printed.
+
+use crate::{Row, Target};
+
+/// How far the peer may be from its figure of before for the run to count.
+const DRIFT: f64 = 0.3;
+
+pub struct Line {
+    row: &'static Row,
+    ours: f64,
+    peer: f64,
+    /// From the smallest to the largest ratio of a round.
+    spread: (f64, f64),
+}
+
+impl Line {
+    /// Of figures that were measured in turn.
+    pub fn new(row: &'static Row, ours: &mut [f64], peer: &mut [f64]) -> Self {
+        let ratios = || ours.iter().zip(peer.iter()).map(|(ours, peer)| ours / peer);
+        let spread = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
+        Self { row, ours: median(ours), peer: median(peer), spread }
+    }
+
+    fn ratio(&self) -> f64 {
+        self.ours / self.peer
+    }
+
+    fn is_ok(&self) -> bool {
+        match self.row.target {
+            Target::AtMost(most) => self.ratio() <= most,
+            Target::AtLeast(least) => self.ratio() >= least,
+        }
+    }
+
+    fn has_drifted(&self) -> bool {
+        (self.peer / self.row.before - 1.0).abs() > DRIFT
+    }
+
+    fn verdict(&self) -> &'static str {
+        if self.is_ok() { "ok" } else { "SHORT" }
+    }
+
+    pub fn text(&self) -> String {
+        let Row { id, what, unit, target, .. } = self.row;
+        let target = match target {
+            Target::AtMost(most) => format!("<={most}"),
+            Target::AtLeast(least) => format!(">={least}"),
+        };
+        let (ours, peer, ratio, verdict) = (shown(self.ours), shown(self.peer), self.ratio(), self.verdict());
+        let (least, most) = self.spread;
+        format!(
+            "{id} ours={ours} peer={peer} ratio={ratio:.2} target={target} {verdict}  ({what}, {unit}; rounds {least:.2} to {most:.2})"
+        )
+    }
+
+    fn json(&self) -> String {
+        let Row { id, what, unit, target, before, .. } = self.row;
+        let (rule, target) = match target {
+            Target::AtMost(most) => ("at_most", most),
+            Target::AtLeast(least) => ("at_least", least),
+        };
+        let (ours, peer, ratio, ok, drifted) = (self.ours, self.peer, self.ratio(), self.is_ok(), self.has_drifted());
+        let (least, most) = self.spread;
+        format!(
+            r#"{{"row":"{id}","what":"{what}","unit":"{unit}","ours":{ours},"peer":{peer},"ratio":{ratio},"ratio_least":{least},"ratio_most":{most},"rule":"{rule}","target":{target},"ok":{ok},"peer_before":{before},"peer_drifted":{drifted}}}"#
+        )
+    }
+}
+
+pub fn json(lines: &[Line]) -> String {
+    let lines: Vec<_> = lines.iter().map(Line::json).collect();
+    format!("[\n{}\n]", lines.join(",\n"))
+}
+
+pub fn summary(lines: &[Line]) -> String {
+    let mut out = String::new();
+    for line in lines.iter().filter(|line| line.has_drifted()) {
+        let (id, peer, before) = (line.row.id, shown(line.peer), shown(line.row.before));
+        out += &format!("void: {id}, because the peer's {peer} is more than 30 % off the {before} that the target was set by\n");
+    }
+    let ok = lines.iter().filter(|line| line.is_ok()).count();
+    out + &format!("{ok} ok, {} short", lines.len() - ok)
+}
+
+fn median(figures: &mut [f64]) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+fn shown(figure: f64) -> String {
+    match figure {
+        f if f >= 1e6 => format!("{:.2}M", f / 1e6),
+        f if f >= 1e4 => format!("{:.0}k", f / 1e3),
+        f => format!("{f:.1}"),
+    }
+}
