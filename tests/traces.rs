@@ -10,6 +10,8 @@
 mod fifo;
 #[path = "oracle/queues.rs"]
 mod queues;
+#[path = "oracle/store.rs"]
+mod store;
 #[path = "oracle/trace.rs"]
 mod trace;
 
@@ -31,6 +33,11 @@ const PINNED: &[Pin] = &[
     ("rate_limiter", [2, 166, 1], &[("delays saturate", 1)]),
     ("rate_limiting_queue", [1, 19, 0], &[]),
     ("real_fifo", [14, 772, 192], &[("closed at once", 40), ("no SyncAll in the queue", 38), ("synced by the whole state", 122)]),
+    (
+        "thread_safe_store",
+        [13, 1012, 44],
+        &[("indices are named when the informer is built", 23), ("the values of an unknown index are an error", 21)],
+    ),
     ("workqueue", [13, 585, 146], &[("a drain is a drain to the end", 18), ("done without work is nothing", 134)]),
 ];
 
@@ -43,6 +50,7 @@ fn replay_of(trace: &Trace) -> Result<Replay, &str> {
     match &*trace.kind {
         "real_fifo" => fifo::replay(trace),
         "workqueue" | "delaying_queue" | "rate_limiting_queue" => queues::replay(trace),
+        "thread_safe_store" => store::replay(trace),
         "rate_limiter" => queues::replay_limiter(trace),
         other => Err(other),
     }
@@ -136,6 +144,13 @@ fn a_changed_recording_is_a_difference() {
         ("dq-order", "key"),
         ("rl-basic", "num_requeues"),
         ("rlim-exp", "ns"),
+        ("st-index-basic", "objs"),
+        ("st-index-basic", "values"),
+        ("st-index-basic", "keys_of_value"),
+        ("st-index-by-object", "objs"),
+        ("st-index-by-object", "err"),
+        ("st-transaction", "keys"),
+        ("st-transaction", "last_rv"),
     ];
     let traces = trace::read_folder(&committed());
     for (name, field) in cases {
