@@ -20,9 +20,10 @@ type driver interface {
 }
 
 var drivers = map[string]func(fields) (driver, error){
-	"real_fifo":    newFIFO,
-	"workqueue":    newQueue,
-	"rate_limiter": newLimiter,
+	"real_fifo":         newFIFO,
+	"thread_safe_store": newStore,
+	"workqueue":         newQueue,
+	"rate_limiter":      newLimiter,
 }
 
 // source names the client-go that this program was built with.

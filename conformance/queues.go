@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
@@ -11,14 +12,18 @@ import (
 // A queue is the plain workqueue. What is in its sets is not public; what is in process is what was got and not done.
 type queue struct {
 	queue workqueue.TypedInterface[string]
-	down  bool
+	held  map[string]bool
+	// Closed when the drain that was begun has returned.
+	drained chan struct{}
+	// Whether somebody shut it down after the drain began.
+	cut bool
 }
 
 func newQueue(config fields) (driver, error) {
 	if config["order"] != "fifo" || config["metrics"] == true {
 		return nil, errors.New("orders and metrics are not driven yet")
 	}
-	return &queue{queue: workqueue.NewTyped[string]()}, nil
+	return &queue{queue: workqueue.NewTyped[string](), held: map[string]bool{}}, nil
 }
 
 func (q *queue) step(s step) (fields, error) {
@@ -28,20 +33,53 @@ func (q *queue) step(s step) (fields, error) {
 	case "add":
 		q.queue.Add(key)
 	case "done":
+		delete(q.held, key)
 		q.queue.Done(key)
 	case "get":
 		if q.queue.Len() == 0 && !q.queue.ShuttingDown() {
 			obs["would_block"] = true
 			break
 		}
-		obs["key"], obs["shutdown"] = q.queue.Get()
+		key, down := q.queue.Get()
+		obs["key"], obs["shutdown"] = key, down
+		if !down {
+			q.held[key] = true
+		}
 	case "shutdown":
+		q.cut = q.drained != nil
 		q.queue.ShutDown()
+	case "shutdown_with_drain":
+		drained := make(chan struct{})
+		q.drained = drained
+		go func() {
+			q.queue.ShutDownWithDrain()
+			close(drained)
+		}()
+		for !q.queue.ShuttingDown() {
+			runtime.Gosched()
+		}
 	default:
 		return nil, fmt.Errorf("%s is not driven yet", s.Op)
 	}
+	if q.drained != nil {
+		obs["drain_returned"] = q.drainReturned()
+	}
 	obs["len"], obs["shutting_down"] = q.queue.Len(), q.queue.ShuttingDown()
 	return obs, nil
+}
+
+// drainReturned waits long for a drain that nothing is known to hold up, and shortly for every other.
+func (q *queue) drainReturned() bool {
+	patience := 5 * time.Millisecond
+	if len(q.held) == 0 || q.cut {
+		patience = 5 * time.Second
+	}
+	select {
+	case <-q.drained:
+		return true
+	case <-time.After(patience):
+		return false
+	}
 }
 
 type limiter struct {
