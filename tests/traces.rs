@@ -32,7 +32,11 @@ const PINNED: &[Pin] = &[
     ("delaying_queue", [9, 496, 22], &[("a drain is a drain to the end", 10), ("done without work is nothing", 12)]),
     ("rate_limiter", [2, 166, 1], &[("delays saturate", 1)]),
     ("rate_limiting_queue", [1, 19, 0], &[]),
-    ("real_fifo", [18, 1205, 346], &[("closed at once", 40), ("no SyncAll in the queue", 48), ("synced by the whole state", 266)]),
+    (
+        "real_fifo",
+        [18, 1205, 346],
+        &[("closed at once", 40), ("no SyncAll in the queue", 48), ("synced by the whole state", 266)],
+    ),
     (
         "thread_safe_store",
         [13, 1012, 44],
