@@ -4,6 +4,8 @@
 //! [`store`] → [`processor`] (with one ring per listener) → handlers → [`workqueue`] → [`controller`]. [`informer`]
 //! is where they meet, [`memory`] an embedded API server to run it all against.
 #![deny(unsafe_code)]
+// Models use only some of what the rooms have for tests.
+#![cfg_attr(all(test, any(informer_loom, informer_shuttle)), allow(dead_code))]
 
 // The bed.
 pub mod flow;

@@ -270,5 +270,5 @@ impl<K: Hash + Eq + Clone + Send + 'static> fmt::Debug for ControllerBuilder<K> 
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests;

@@ -1,7 +1,7 @@
 //! [`ObjectKey`] and the forms it is looked up by.
 
 use super::object::KeyText;
-use crate::sync::Lazy;
+use crate::sync::{Seed, lazy};
 use std::{
     cmp::Ordering,
     fmt,
@@ -9,8 +9,10 @@ use std::{
     str::FromStr,
 };
 
-/// Seeded once per process, so hashes must not leave it.
-static SEED: Lazy<hashbrown::DefaultHashBuilder> = Lazy::new(hashbrown::DefaultHashBuilder::default);
+lazy! {
+    /// Seeded once per process, so hashes must not leave it.
+    static SEED: Seed = Seed::default();
+}
 
 /// The name of an object: `namespace/name`, or `name` for objects without a namespace.
 ///

@@ -18,5 +18,5 @@ pub use object::{Meta, Object};
 pub use port::{DeltaSink, KnownObjects, SinkError};
 pub use text::Text;
 
-#[cfg(test)]
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests;

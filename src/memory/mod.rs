@@ -45,5 +45,5 @@ fn parse_version(text: &str) -> Option<u64> {
     if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests;

@@ -38,7 +38,7 @@ use crate::{
 use listener::{End, Run};
 use std::io;
 
-#[cfg(test)]
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests;
 
 /// Why a handler was not added.

@@ -37,5 +37,5 @@ mod taken;
 pub use real_fifo::{Closed, RealFifo};
 pub use taken::{Taken, Uncommitted};
 
-#[cfg(test)]
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests;

@@ -333,5 +333,5 @@ impl<T> fmt::Debug for ReflectorBuilder<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests;

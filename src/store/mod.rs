@@ -44,5 +44,5 @@ pub use reader::{Snapshot, StoreReader};
 pub(crate) use version::{AnyReader, AnySnapshot};
 pub(crate) use writer::{Changes, Publication, Writer};
 
-#[cfg(test)]
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests;

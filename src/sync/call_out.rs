@@ -236,12 +236,19 @@ pub(super) fn take_record(clock: &Clock) -> Record {
 }
 
 /// The text of a panic's payload. Dropping a payload may panic again; that is contained as well.
+///
+/// Every panic that this crate contains passes here. On a model checker it goes on unless it was declared: a failed
+/// assertion, and the checker's own report of a race, must end the model and not a handler.
 pub(crate) fn message_of(payload: Box<dyn Any + Send>) -> String {
     let text = payload
         .downcast_ref::<&'static str>()
         .map(|s| (*s).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "(no message)".to_owned());
+    #[cfg(any(informer_loom, informer_shuttle))]
+    if !super::prove::is_declared(&text) {
+        resume_unwind(payload);
+    }
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(again);
     }

@@ -5,17 +5,21 @@
 //! timers on the way in order of their deadlines and returns when every thread has come to rest.
 
 use super::{
-    Arc, Lazy,
-    backend::os,
+    Arc,
+    backend::{Time, lazy, os},
     call_out::{self, Record},
     census::{Census, NotSettled, Patience},
 };
 use std::{fmt, ops::Deref, time::Duration};
 
-static ORIGIN: Lazy<std::time::Instant> = Lazy::new(os::now);
+lazy! {
+    static ORIGIN: Time = os::now();
+}
 
-/// For waits without a deadline, where the clock does not matter.
-pub(super) static ANY_CLOCK: Lazy<Clock> = Lazy::new(Clock::real);
+lazy! {
+    /// For waits without a deadline, where the clock does not matter.
+    pub(super) static ANY_CLOCK: Clock = Clock::real();
+}
 
 /// A point of time of a [`Clock`]: the time since that clock's beginning. All real clocks share one beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -75,7 +79,7 @@ impl Clock {
         &self.0
     }
 
-    pub(super) fn real_instant(&self, at: Instant) -> Option<std::time::Instant> {
+    pub(super) fn real_instant(&self, at: Instant) -> Option<Time> {
         ORIGIN.checked_add(at.0)
     }
 

@@ -28,7 +28,7 @@ pub(crate) fn locks_held() -> u32 {
 pub(crate) struct Mutex<T>(RawMutex<T>);
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         Self(RawMutex::new(value))
     }
 
@@ -83,7 +83,7 @@ pub(crate) struct Turn<T> {
 }
 
 impl<T> Turn<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         Self { taken: Monitor::new(false), value: RawMutex::new(value) }
     }
 

@@ -11,6 +11,7 @@ use super::{
     backend::{RawCondvar, RawMutex, os, thread_local},
     call_out,
     census::{Census, Seat},
+    keep,
 };
 use std::{
     cell::{Cell, RefCell},
@@ -83,8 +84,8 @@ pub(crate) struct Unparker(Arc<ThreadCell>);
 impl Unparker {
     pub(crate) fn unpark(&self) {
         let mut state = self.0.state.lock();
-        state.token = true;
-        if state.parked {
+        state.token = keep("park: the token is remembered") || state.parked;
+        if state.parked && keep("park: a parked thread is notified") {
             state.wake();
             self.0.wake.notify_one();
         }
@@ -242,7 +243,7 @@ struct Waiters {
 }
 
 impl<T> Monitor<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         Self { data: Mutex::new(value), waiters: RawMutex::new(Waiters { next: 0, queue: VecDeque::new() }) }
     }
 
@@ -270,8 +271,9 @@ impl<T> Monitor<T> {
             if passed {
                 return (guard, false);
             }
-            let ticket = self.register();
+            let early = keep("monitor: registered before the lock is left").then(|| self.register());
             drop(guard);
+            let ticket = early.unwrap_or_else(|| self.register());
             passed = park(clock, deadline) == Parked::Deadline;
             guard = self.data.lock();
             self.withdraw(ticket);
@@ -300,6 +302,9 @@ impl<T> Monitor<T> {
 
     /// Wakes every waiter.
     pub(crate) fn notify_all(&self) {
+        if !keep("monitor: notify_all takes every waiter") {
+            return self.notify_one();
+        }
         let all = std::mem::take(&mut self.waiters.lock().queue);
         for (_, waiter) in all {
             waiter.unpark();

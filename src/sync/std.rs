@@ -2,17 +2,27 @@
 //!
 //! A backend provides exactly these names; the rooms above see only what `sync/mod.rs` makes of them.
 
+pub(crate) use super::cell::{Alive, UnsafeCell};
+pub(crate) use hashbrown::DefaultHashBuilder as Seed;
 pub(crate) use parking_lot::{Condvar as RawCondvar, Mutex as RawMutex, MutexGuard as RawMutexGuard};
-pub(crate) use std::sync::{Arc, LazyLock as Lazy, OnceLock as Once, Weak, atomic};
+pub(crate) use std::sync::{Arc, Arc as CheckedArc, OnceLock as Once, Weak, atomic};
 pub(crate) use std::thread_local;
+pub(crate) use std::time::Instant as Time;
+
+/// Statics that are made when they are first used.
+macro_rules! lazy {
+    ($(#[$m:meta])* $vis:vis static $name:ident: $t:ty = $init:expr;) => {
+        $(#[$m])* $vis static $name: ::std::sync::LazyLock<$t> = ::std::sync::LazyLock::new(|| $init);
+    };
+}
+pub(crate) use lazy;
 
 /// OS threads and real time.
 pub(crate) mod os {
-    use std::{
-        io,
-        thread::JoinHandle,
-        time::{Duration, Instant},
-    };
+    use super::Time;
+    use std::{io, time::Duration};
+
+    pub(crate) use std::thread::JoinHandle;
 
     /// Starts an OS thread. The only place that does.
     #[allow(clippy::disallowed_methods)]
@@ -20,14 +30,19 @@ pub(crate) mod os {
         std::thread::Builder::new().name(name.to_owned()).spawn(f)
     }
 
+    /// Whether `thread` is the calling one.
+    pub(crate) fn is_current(thread: &JoinHandle<()>) -> bool {
+        thread.thread().id() == std::thread::current().id()
+    }
+
     /// The machine's monotonic clock. The only place that reads it.
     #[allow(clippy::disallowed_methods)]
-    pub(crate) fn now() -> Instant {
-        Instant::now()
+    pub(crate) fn now() -> Time {
+        Time::now()
     }
 
     /// The real instant `d` from now, or `None` when it cannot be expressed.
-    pub(crate) fn after(d: Duration) -> Option<Instant> {
+    pub(crate) fn after(d: Duration) -> Option<Time> {
         now().checked_add(d)
     }
 

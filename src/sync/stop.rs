@@ -5,6 +5,7 @@ use super::{
     atomic::{AtomicBool, Ordering},
     call_out::{self, Foreign, Site},
     clock::ANY_CLOCK,
+    keep, order,
     park::Door,
 };
 use std::{collections::BTreeMap, fmt};
@@ -48,7 +49,10 @@ impl Drop for StopGuard {
     fn drop(&mut self) {
         let Some((stop, id)) = self.0.take() else { return };
         let Some(inner) = stop.upgrade() else { return };
-        let callback = inner.callbacks.lock().all.remove(&id);
+        let callback = match inner.callbacks.lock() {
+            mut c if keep("stop: a guard takes back its own callback") => c.all.remove(&id),
+            mut c => c.all.pop_last().map(|(_, callback)| callback),
+        };
         // After the lock: what the callback captured may have a `Drop` of its own.
         drop(callback);
     }
@@ -70,16 +74,23 @@ impl Stop {
         let callbacks = {
             let mut c = self.0.callbacks.lock();
             // Under the lock: `on_stop` sees either the flag or a list that is still to be run.
-            self.0.stopped.store(true, Ordering::Release);
+            if keep("stop: the flag is set under the lock") {
+                self.0.stopped.store(true, order("stop: the flag is set", Ordering::Release));
+            }
             std::mem::take(&mut c.all)
         };
-        self.0.callbacks.notify_all();
+        if !keep("stop: the flag is set under the lock") {
+            self.0.stopped.store(true, Ordering::Release);
+        }
+        if keep("stop: waiters are notified") {
+            self.0.callbacks.notify_all();
+        }
         callbacks.into_values().for_each(Callback::run);
     }
 
     /// Whether the request has been made. *Blocks*: never; one load.
     pub fn is_stopped(&self) -> bool {
-        self.0.stopped.load(Ordering::Acquire)
+        self.0.stopped.load(order("stop: the flag is looked at", Ordering::Acquire))
     }
 
     /// Waits for the request; false when the deadline passed first.
@@ -99,7 +110,9 @@ impl Stop {
         let mut c = self.0.callbacks.lock();
         if self.is_stopped() {
             drop(c);
-            callback.run();
+            if keep("stop: a late callback runs at once") {
+                callback.run();
+            }
             return StopGuard(None);
         }
         c.next += 1;
@@ -184,7 +197,9 @@ impl Wake {
         }));
         let weak = Arc::downgrade(&wake.0);
         let guard = stop.register(Callback::Ours(Box::new(move || {
-            if let Some(inner) = weak.upgrade() {
+            if let Some(inner) = weak.upgrade()
+                && keep("wake: stop rings")
+            {
                 Self(inner).ring(false);
             }
         })));
@@ -248,7 +263,7 @@ impl Wake {
         let mut passed = false;
         loop {
             let seen = self.0.state.lock().pokes;
-            if self.is_stopped() {
+            if self.is_stopped() && keep("wake: stop is looked at before waiting") {
                 return Some(Woken::Stopped);
             }
             if ready() {

@@ -1,9 +1,8 @@
 //! Threads: named, counted, joined.
 
 use super::{
-    Arc, Clock, Lazy, Monitor, Mutex,
-    atomic::{AtomicU64, Ordering},
-    backend::{RawMutex, os, thread_local},
+    Arc, Clock, Monitor, Mutex,
+    backend::{RawMutex, lazy, os, thread_local},
     call_out,
     park::Home,
 };
@@ -19,7 +18,7 @@ const NAME_LIMIT: usize = 15;
 /// A thread of the crate. Whoever starts one joins it.
 pub(crate) struct JoinHandle<T> {
     packet: Arc<Packet<T>>,
-    os: std::thread::JoinHandle<()>,
+    os: os::JoinHandle<()>,
     clock: Clock,
 }
 
@@ -82,7 +81,7 @@ impl<T> JoinHandle<T> {
 
     /// True when called on this very thread, where joining would never end.
     pub(crate) fn is_current(&self) -> bool {
-        self.os.thread().id() == std::thread::current().id()
+        os::is_current(&self.os)
     }
 }
 
@@ -90,23 +89,33 @@ impl<T> JoinHandle<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadId(u64);
 
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 /// Names of the threads alive that asked who they are.
-static NAMES: Lazy<RawMutex<BTreeMap<u64, String>>> = Lazy::new(RawMutex::default);
+#[derive(Default)]
+struct Names {
+    last: u64,
+    alive: BTreeMap<u64, String>,
+}
+
+lazy! {
+    static NAMES: RawMutex<Names> = RawMutex::default();
+}
 
 struct Me(u64);
 
 impl Me {
     fn new() -> Self {
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        NAMES.lock().insert(id, os::current_name());
+        let name = os::current_name();
+        let mut names = NAMES.lock();
+        names.last += 1;
+        let id = names.last;
+        names.alive.insert(id, name);
         Self(id)
     }
 }
 
 impl Drop for Me {
     fn drop(&mut self) {
-        NAMES.lock().remove(&self.0);
+        NAMES.lock().alive.remove(&self.0);
     }
 }
 
@@ -122,7 +131,7 @@ pub(crate) fn this_thread() -> ThreadId {
 impl ThreadId {
     /// The thread's name; `None` when it has ended.
     pub(crate) fn name(self) -> Option<String> {
-        NAMES.lock().get(&self.0).cloned()
+        NAMES.lock().alive.get(&self.0).cloned()
     }
 }
 

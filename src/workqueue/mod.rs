@@ -39,9 +39,9 @@ pub use limiter::{Bucket, ItemExponential, Limiter, MaxOf, default_controller};
 pub use queue::{DrainReport, ShutdownReport, TryGetError, WorkQueue};
 pub use work::Work;
 
-#[cfg(test)]
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod ops;
-#[cfg(test)]
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod scenarios;
-#[cfg(test)]
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests;

@@ -1,0 +1,230 @@
+//! How models are run: the world once per schedule, bounds, limits of time, what was covered, and mutants.
+//!
+//! Only builds for a model checker have this module; no promise is made about it to anybody else.
+//!
+//! # Mutants
+//! A model that cannot fail proves nothing. Code under a model passes its orderings through [`order`] and guards the
+//! steps that a protocol rests on with [`keep`]; both do nothing unless the environment variable `INFORMER_MUTANT`
+//! names that very place. [`rejects`] runs its own test again, in a process of its own with the variable set, and
+//! demands that the model fails there and says why. (A process, because a model that fails half-way leaves threads
+//! that cannot be unwound.)
+
+use super::atomic::Ordering;
+use std::{
+    cell::{Cell, RefCell},
+    env, fmt,
+    process::{Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering as Real},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+#[cfg(informer_shuttle)]
+mod freezer;
+
+#[cfg(informer_loom)]
+pub use super::loom::Watched;
+#[cfg(informer_shuttle)]
+pub use freezer::{Verdict, Worker, freeze, pause, worker};
+
+/// Names the place that is broken on purpose.
+const MUTANT: &str = "INFORMER_MUTANT";
+
+/// Overrides every model's bound on preemptions: a number, or `none`.
+#[cfg(informer_loom)]
+const PREEMPTIONS: &str = "INFORMER_PREEMPTIONS";
+
+/// A model that takes longer is too large to be one, and fails.
+const LIMIT: Duration = Duration::from_secs(60);
+
+// All threads of a model share one thread of the machine, so the machine's thread-locals are the model's globals.
+std::thread_local! {
+    static DECLARED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static ITERATION: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Declares texts of panics that this execution may contain. Every other contained panic goes on and ends the model.
+pub fn declare(texts: &[&str]) {
+    DECLARED.with(|d| d.borrow_mut().extend(texts.iter().map(|t| (*t).to_owned())));
+}
+
+/// Whether a panic of this text was declared.
+pub(crate) fn is_declared(text: &str) -> bool {
+    DECLARED.with(|d| d.borrow().iter().any(|t| text.contains(t)))
+}
+
+/// The place that this process has broken.
+fn mutant() -> Option<&'static str> {
+    static NAME: OnceLock<Option<String>> = OnceLock::new();
+    NAME.get_or_init(|| env::var(MUTANT).ok()).as_deref()
+}
+
+/// `ordering`, unless this place is the mutant: then none at all.
+pub(crate) fn order(place: &str, ordering: Ordering) -> Ordering {
+    if mutant() == Some(place) { Ordering::Relaxed } else { ordering }
+}
+
+/// True, unless this place is the mutant: then the step is left out.
+pub fn keep(place: &str) -> bool {
+    mutant() != Some(place)
+}
+
+/// True, unless this process was started to reject a mutant.
+pub fn intact() -> bool {
+    mutant().is_none()
+}
+
+/// Counts over all executions, to show that a model reached what it is about.
+#[derive(Debug, Default)]
+pub struct Reached(AtomicU64);
+
+impl Reached {
+    /// A counter at zero.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// One more.
+    pub fn count(&self) {
+        self.0.fetch_add(1, Real::Relaxed);
+    }
+
+    /// How often so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Real::Relaxed)
+    }
+}
+
+impl fmt::Display for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+/// Begins an execution.
+fn begin() -> u64 {
+    DECLARED.with(|d| d.borrow_mut().clear());
+    ITERATION.with(|i| {
+        i.set(i.get() + 1);
+        i.get()
+    })
+}
+
+/// Says in which execution a panic happened. Panics that were declared pass in silence.
+fn announce_failures() {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    ONCE.get_or_init(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let text = info.payload_as_str().unwrap_or_default();
+            if is_declared(text) {
+                return;
+            }
+            let iteration = ITERATION.with(Cell::get);
+            if iteration > 0 {
+                eprintln!("in execution {iteration}: {text}");
+            }
+            before(info);
+        }));
+    });
+}
+
+/// Runs `world` in every schedule that has at most `preemptions` preemptions (`None`: in every schedule).
+///
+/// Prints how many executions that were. In a process that [`rejects`] started it does nothing.
+///
+/// # Panics
+/// When an execution fails, or when one minute is not enough to finish.
+#[cfg(informer_loom)]
+pub fn model(name: &str, preemptions: Option<usize>, world: impl Fn() + Send + Sync + 'static) {
+    if mutant().is_none() {
+        check(name, preemptions, world);
+    }
+}
+
+#[cfg(informer_loom)]
+fn check(name: &str, preemptions: Option<usize>, world: impl Fn() + Send + Sync + 'static) {
+    announce_failures();
+    let mut builder = ::loom::model::Builder::new();
+    builder.preemption_bound = match env::var(PREEMPTIONS) {
+        Ok(n) if n == "none" => None,
+        Ok(n) => Some(n.parse().unwrap_or_else(|_| panic!("{PREEMPTIONS} is a number or `none`, not {n:?}"))),
+        Err(_) => preemptions,
+    };
+    builder.max_branches = env::var("LOOM_MAX_BRANCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000);
+    builder.max_duration = Some(LIMIT);
+    // The limit is looked at this often.
+    builder.checkpoint_interval = 500;
+    let bound = builder.preemption_bound.map_or_else(|| "no bound".to_owned(), |n| format!("at most {n} preemptions"));
+    let begun = Instant::now();
+    ITERATION.with(|i| i.set(0));
+    builder.check(move || {
+        begin();
+        world();
+    });
+    let (executions, took) = (ITERATION.with(Cell::get), begun.elapsed());
+    ITERATION.with(|i| i.set(0));
+    println!("model {name}: {executions} executions, {bound}, {:.2} s", took.as_secs_f64());
+    assert!(took < LIMIT, "the model {name} was cut after {LIMIT:?}: what was not run is not proved");
+}
+
+/// Runs `world` with the place `mutant` broken, in a process of its own, and demands that it fails with a message that
+/// contains `because`. To be called directly from a `#[test]` with a closure written there.
+///
+/// # Panics
+/// When the mutant survives, or fails for another reason.
+#[cfg(informer_loom)]
+pub fn rejects<W: Fn() + Send + Sync + 'static>(mutant: &str, because: &str, preemptions: Option<usize>, world: W) {
+    in_child::<W>(mutant, because, || check(mutant, preemptions, world));
+}
+
+/// As [`rejects`], for any way of running.
+fn in_child<W>(place: &str, because: &str, run: impl FnOnce()) {
+    if let Some(own) = mutant() {
+        if own == place {
+            run();
+            println!("SURVIVED");
+            std::process::exit(0);
+        }
+        return;
+    }
+    let test = std::any::type_name::<W>();
+    let test = test.split_once("::").map_or(test, |(_, path)| path);
+    let test = test.split("::{{closure}}").next().unwrap_or(test);
+    let begun = Instant::now();
+    let exe = env::current_exe().expect("the test program knows where it is");
+    let mut child = Command::new(exe)
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(MUTANT, place)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the test program starts again");
+    let readers = [
+        thread::spawn({
+            let mut pipe = child.stdout.take().expect("piped");
+            move || read(&mut pipe)
+        }),
+        thread::spawn({
+            let mut pipe = child.stderr.take().expect("piped");
+            move || read(&mut pipe)
+        }),
+    ];
+    let status = child.wait().expect("the child ends");
+    let said = readers.map(|r| r.join().expect("the reader ends")).concat();
+    assert!(said.contains("running 1 test"), "no test is called {test}:\n{said}");
+    assert!(!said.contains("SURVIVED") && !status.success(), "the mutant {place:?} survived:\n{said}");
+    assert!(said.contains(because), "the mutant {place:?} failed, but not with {because:?}:\n{said}");
+    let execution = said.split("in execution ").nth(1).and_then(|s| s.split(':').next()).unwrap_or("?");
+    println!("mutant {place}: rejected in execution {execution}, {:.2} s", begun.elapsed().as_secs_f64());
+}
+
+fn read(pipe: &mut impl std::io::Read) -> String {
+    let mut said = Vec::new();
+    pipe.read_to_end(&mut said).expect("the child's output can be read");
+    String::from_utf8_lossy(&said).into_owned()
+}

@@ -1,0 +1,56 @@
+//! The backend of `--cfg informer_shuttle`: locks, atomics, threads and thread-locals are shuttle's, so that a test
+//! chooses which thread goes on at each of them. Nothing of it works outside of such a test ([`super::prove`]).
+//!
+//! # Where shuttle differs from the machine
+//! See [`super::checked`] for what both checkers have in common. Besides:
+//! * weaker: all atomics are sequentially consistent whatever ordering they are given, fences do nothing, and cells are
+//!   not watched. Orderings and races are loom's to judge; shuttle judges schedules, in larger worlds, and progress.
+
+pub(crate) use super::cell::{Alive, UnsafeCell};
+pub(crate) use super::checked::{Arc, Arc as CheckedArc, Once, RawCondvar, RawMutex, RawMutexGuard, Seed, Time, Weak};
+pub(crate) use ::shuttle::{sync::atomic, thread_local};
+
+/// What `super::checked` builds on.
+pub(super) mod raw {
+    pub(crate) use ::shuttle::sync::{Condvar, Mutex, MutexGuard};
+}
+
+/// Statics that are made when they are first used, anew in each execution.
+macro_rules! lazy {
+    ($(#[$m:meta])* static $name:ident: $t:ty = $init:expr;) => {
+        ::shuttle::lazy_static! { $(#[$m])* static ref $name: $t = $init; }
+    };
+    ($(#[$m:meta])* pub($($v:tt)+) static $name:ident: $t:ty = $init:expr;) => {
+        ::shuttle::lazy_static! { $(#[$m])* pub($($v)+) static ref $name: $t = $init; }
+    };
+}
+pub(crate) use lazy;
+
+/// Threads of the test, and its time, which stands still.
+pub(crate) mod os {
+    use super::Time;
+    use ::shuttle::thread::{self, Builder};
+    use std::{io, time::Duration};
+
+    pub(crate) use ::shuttle::thread::JoinHandle;
+
+    pub(crate) fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+        Builder::new().name(name.to_owned()).spawn(f)
+    }
+
+    pub(crate) fn is_current(thread: &JoinHandle<()>) -> bool {
+        thread.thread().id() == thread::current().id()
+    }
+
+    pub(crate) fn now() -> Time {
+        Time::NOW
+    }
+
+    pub(crate) fn after(d: Duration) -> Option<Time> {
+        now().checked_add(d)
+    }
+
+    pub(crate) fn current_name() -> String {
+        thread::current().name().unwrap_or("(unnamed)").to_owned()
+    }
+}
