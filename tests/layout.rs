@@ -34,10 +34,10 @@ const ROOMS: &[(&str, u8)] = &[
 ];
 
 /// The only files that may say `unsafe`.
-const UNSAFE_FILES: &[&str] = &["src/flow/object.rs", "src/store/cell.rs", "src/sync/loom.rs"];
+const UNSAFE_FILES: &[&str] = &["src/flow/object.rs", "src/ring/segment.rs", "src/store/cell.rs", "src/sync/loom.rs"];
 
 /// How many checks are waived in docs/WAIVERS.md. Goes down only.
-const WAIVED: usize = 34;
+const WAIVED: usize = 33;
 
 /// Linux cuts longer names.
 const THREAD_NAME: usize = 15;
