@@ -13,11 +13,14 @@ use super::atomic::Ordering;
 use std::{
     cell::{Cell, RefCell},
     env, fmt,
-    process::{Command, Stdio},
     sync::{
         OnceLock,
         atomic::{AtomicU64, Ordering as Real},
     },
+};
+#[cfg(informer_loom)]
+use std::{
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -38,6 +41,7 @@ const MUTANT: &str = "INFORMER_MUTANT";
 const PREEMPTIONS: &str = "INFORMER_PREEMPTIONS";
 
 /// A model that takes longer is too large to be one, and fails.
+#[cfg(informer_loom)]
 const LIMIT: Duration = Duration::from_secs(60);
 
 // All threads of a model share one thread of the machine, so the machine's thread-locals are the model's globals.
@@ -114,6 +118,7 @@ fn begin() -> u64 {
 }
 
 /// Says in which execution a panic happened. Panics that were declared pass in silence.
+#[cfg(informer_loom)]
 fn announce_failures() {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
@@ -182,6 +187,7 @@ pub fn rejects<W: Fn() + Send + Sync + 'static>(mutant: &str, because: &str, pre
 }
 
 /// As [`rejects`], for any way of running.
+#[cfg(informer_loom)]
 fn in_child<W>(place: &str, because: &str, run: impl FnOnce()) {
     if let Some(own) = mutant() {
         if own == place {
@@ -223,6 +229,7 @@ fn in_child<W>(place: &str, because: &str, run: impl FnOnce()) {
     println!("mutant {place}: rejected in execution {execution}, {:.2} s", begun.elapsed().as_secs_f64());
 }
 
+#[cfg(informer_loom)]
 fn read(pipe: &mut impl std::io::Read) -> String {
     let mut said = Vec::new();
     pipe.read_to_end(&mut said).expect("the child's output can be read");
