@@ -280,6 +280,15 @@ with_each_engine! {
     fn p7_a_wait_says_what_is_missing_and_why(engine) {
         let mut w = World::with(engine, |b| b.name("pods"));
         w.server.faults([Fault::refuse(SourceErrorKind::Forbidden).on_list().times(100)]);
+        let (_, registration) = w.told();
+        let why = |e| match e {
+            Err(WaitError::Timeout { last_error, .. }) => last_error.unwrap_or_default(),
+            other => panic!("{other:?}"),
+        };
+        for early in [&w.informer as &dyn Synced, &registration] {
+            let why = why(early.wait_synced(Duration::ZERO.into()));
+            assert!(why.contains("does not run yet"), "{}: {why}", early.name());
+        }
         w.start();
         w.clock.advance(Duration::from_secs(3));
         match w.informer.wait_synced(Duration::ZERO.into()) {
@@ -289,6 +298,8 @@ with_each_engine! {
             }
             other => panic!("{other:?}"),
         }
+        let why = why(registration.wait_synced(Duration::ZERO.into()));
+        assert!(why.contains("pods") && why.contains("not allowed"), "the handler waits for the source: {why}");
         w.end().unwrap();
         assert_eq!(w.informer.wait_synced(Deadline::never()), Err(WaitError::Stopped));
     }

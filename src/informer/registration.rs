@@ -1,8 +1,9 @@
 //! [`Registration`]: one handler's place on an informer.
 
+use super::shared::Inner;
 use crate::{
     processor::{Listener, Processor, Removed},
-    sync::{Arc, Deadline, Synced, WaitError},
+    sync::{Arc, Deadline, Synced, WaitError, Weak},
 };
 use std::{fmt, marker::PhantomData};
 
@@ -13,13 +14,15 @@ use std::{fmt, marker::PhantomData};
 pub struct Registration<T> {
     listener: Arc<Listener>,
     processor: Arc<Processor>,
+    /// Asked only why there is no first state, so it keeps nothing alive.
+    informer: Weak<Inner>,
     detached: bool,
     _type: PhantomData<fn() -> T>,
 }
 
 impl<T> Registration<T> {
-    pub(super) fn new(listener: Arc<Listener>, processor: Arc<Processor>) -> Self {
-        Self { listener, processor, detached: false, _type: PhantomData }
+    pub(super) fn new(listener: Arc<Listener>, processor: Arc<Processor>, informer: Weak<Inner>) -> Self {
+        Self { listener, processor, informer, detached: false, _type: PhantomData }
     }
 
     /// Keeps the handler until the informer ends.
@@ -83,7 +86,14 @@ impl<T> Synced for Registration<T> {
     }
 
     fn wait_synced(&self, deadline: Deadline) -> Result<(), WaitError> {
-        self.listener.wait_synced(deadline)
+        self.listener.wait_synced(deadline).map_err(|e| match e {
+            // The handler knows of its own panics only; more often it is the source that did not answer.
+            WaitError::Timeout { missing, last_error: None } => {
+                let why = self.informer.upgrade().and_then(|informer| informer.why_no_first_state());
+                WaitError::Timeout { missing, last_error: why }
+            }
+            other => other,
+        })
     }
 }
 

@@ -235,7 +235,7 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
     ) -> Result<Registration<T>, AddHandlerError> {
         let processor = &self.inner().processor;
         let listener = processor.add(erase(handler), &options)?;
-        Ok(Registration::new(listener, processor.clone()))
+        Ok(Registration::new(listener, processor.clone(), Arc::downgrade(self.inner())))
     }
 
     /// How many handlers there are.
@@ -366,6 +366,23 @@ impl Inner {
     fn last_error(&self) -> Option<String> {
         self.reflector.health().last_error.map(|e| e.message)
     }
+
+    fn is_new(&self) -> bool {
+        *self.state.lock() == InformerState::New
+    }
+
+    /// For those who wait for what follows the first state; `None` when it is there.
+    pub(super) fn why_no_first_state(&self) -> Option<String> {
+        if *self.engine.first.lock() != FirstState::Awaited {
+            return None;
+        }
+        let name = &self.name;
+        Some(match self.last_error() {
+            _ if self.is_new() => format!("informer {name} does not run yet; call `run` or `spawn`"),
+            Some(error) => format!("informer {name}: {error}"),
+            None => format!("informer {name}: the source has not answered"),
+        })
+    }
 }
 
 /// Runs a part of the crate itself; a panic there is an error, never a silent end.
@@ -415,7 +432,10 @@ impl<T: Send + Sync + 'static> Synced for SharedInformer<T> {
         match state {
             FirstState::Handed => Ok(()),
             FirstState::Never => Err(WaitError::Stopped),
-            FirstState::Awaited => Err(WaitError::Timeout { missing: vec![inner.name.clone()], last_error: inner.last_error() }),
+            FirstState::Awaited => {
+                let last_error = if inner.is_new() { inner.why_no_first_state() } else { inner.last_error() };
+                Err(WaitError::Timeout { missing: vec![inner.name.clone()], last_error })
+            }
         }
     }
 }
