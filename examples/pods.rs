@@ -355,9 +355,13 @@ fn main() -> ExitCode {
     };
     let show = |phase: &str, ticks: u64| {
         let (objects, events) = (informer.store().len(), fast_check.events() + slow_check.events());
+        let reconciles = reconciles.load(Ordering::Relaxed);
+        // While the server is down or the informer waits after a failure, nothing moves but this.
+        let number = |version: String| version.parse::<u64>().unwrap_or(0);
+        let behind = number(server.version()).saturating_sub(number(informer.store().version()));
         progress.tick(
             ticks,
-            &format!("{phase}: {objects} objects, {events} events, {} reconciles", reconciles.load(Ordering::Relaxed)),
+            &format!("{phase}: {objects} objects, {events} events told to 2 handlers, {reconciles} reconciles, {behind} versions behind"),
         );
     };
     for second in 1..=args.seconds - QUIET.as_secs() {
@@ -437,6 +441,11 @@ fn main() -> ExitCode {
     compare_reconciled(&truth.objects, &told_of.lock().unwrap(), &reconciled.lock().unwrap(), &mut errors);
     for error in errors.first.iter() {
         progress.line(&format!("difference: {error}"));
+    }
+    if errors.count == 0 {
+        progress.line(
+            "no differences: store, 2 indices, the streams of 2 handlers, and what was last reconciled, against the server",
+        );
     }
     let faults = faults.iter().map(|(what, n)| format!("{what}={n}")).collect::<Vec<_>>().join(" ");
     progress.line(&format!("faults: {faults}; failures seen by the reflector={}", seen.failures.load(Ordering::Relaxed)));

@@ -27,7 +27,7 @@ use std::{
 /// Replays a recording of a real API server to an informer.
 #[derive(Parser)]
 struct Args {
-    /// A file of tests/data/recordings/.
+    /// A recording: a file of tests/data/recordings/ (errors.jsonl, a collection of single requests, is none).
     file: PathBuf,
     /// On which threads the informer's stages run.
     #[arg(long, value_enum, default_value = "merged")]
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
 
 /// Replays and writes the report; whether all came out as it must.
 fn replay(args: &Args, report: &mut String) -> Result<bool, Box<dyn std::error::Error>> {
-    let recording = Recording::read(&args.file)?;
+    let recording = Recording::read(&args.file).map_err(|e| format!("{}: {e}", args.file.display()))?;
     let engine = match args.engine {
         Wiring::Merged => Engine::Merged,
         Wiring::Decoupled => Engine::Decoupled,
@@ -113,5 +113,5 @@ fn write_waits(report: &mut String, outcome: &Outcome, client: &[Duration]) -> s
         [] => "no 410".to_owned(),
         some => some.iter().map(|w| format!("{:.3} s", w.as_secs_f64())).collect::<Vec<_>>().join(", "),
     };
-    writeln!(report, "from a 410 to the list: {}; by client-go: {}", seconds(&outcome.waits()), seconds(client))
+    writeln!(report, "from a 410 to the list, not spread here: {}; by client-go: {}", seconds(&outcome.waits()), seconds(client))
 }

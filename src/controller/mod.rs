@@ -214,8 +214,8 @@ impl<K: Hash + Eq + Clone + Send + 'static> ControllerBuilder<K> {
     /// Reconciles nothing before all these are synced: informers and registrations (a registration is synced when its
     /// handler has enqueued the initial state). May be said more than once.
     ///
-    /// They are shared, because the controller outlives the scope it is built in: `Arc::new(informer.clone())` for an
-    /// informer, an `Arc` of the registration that one keeps anyway.
+    /// They are shared, because the controller outlives the scope it is built in: `Arc::new(informer.clone()) as _`
+    /// for an informer, an `Arc` of the registration that one keeps anyway.
     pub fn wait_for(mut self, stores: impl IntoIterator<Item = Arc<dyn Synced>>) -> Self {
         self.wait_for.extend(stores);
         self

@@ -96,7 +96,7 @@ pub enum ControllerEvent<'a, K> {
         key: &'a K,
         /// What it wants next.
         action: Action,
-        /// The how manieth run since the key's failures were forgotten, from 1.
+        /// Which run it was since the key's failures were last forgotten, counted from 1.
         attempt: u32,
         /// How long it ran.
         took: Duration,
@@ -107,7 +107,7 @@ pub enum ControllerEvent<'a, K> {
         key: &'a K,
         /// Why, and whether it is tried again.
         error: &'a ReconcileError,
-        /// The how manieth run since the key's failures were forgotten, from 1.
+        /// Which run it was since the key's failures were last forgotten, counted from 1.
         attempt: u32,
         /// How long it ran.
         took: Duration,
@@ -118,7 +118,7 @@ pub enum ControllerEvent<'a, K> {
         key: &'a K,
         /// The panic's message.
         message: &'a str,
-        /// The how manieth run since the key's failures were forgotten, from 1.
+        /// Which run it was since the key's failures were last forgotten, counted from 1.
         attempt: u32,
         /// How long it ran.
         took: Duration,
@@ -150,7 +150,7 @@ pub struct StopReport {
 #[non_exhaustive]
 pub enum ControllerError {
     /// A controller runs once; build another one.
-    #[error("a controller runs once")]
+    #[error("the controller runs or has run already; build another one, on another queue")]
     AlreadyRan,
     /// A store did not become synced; no reconcile was run.
     #[error("the store {store} is not synced: {error}")]

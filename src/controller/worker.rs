@@ -14,7 +14,8 @@ use crate::{
 };
 use std::hash::Hash;
 
-/// Brings one key from what is to what should be. Closures of this shape are reconcilers.
+/// Brings one key from what is to what should be. Closures of this shape are reconcilers; write the types of both
+/// arguments (`|key: &K, _: &Context|`), or the compiler takes the closure for one of a single lifetime.
 ///
 /// Called on several threads at once, never for the same key. The same key comes again after failures, after stops and
 /// for changes long known, so a reconcile looks at the state of things and not at what happened. controller-runtime:
@@ -46,6 +47,9 @@ pub struct Context {
 
 impl Context {
     /// The controller's stop: long reconciles look at it and return early; nobody interrupts them.
+    ///
+    /// Deadlines of its [`Stop::wait`] are on the clock that the stop was made with, which need not be [`Self::clock`]:
+    /// a test on a manual clock runs the controller with a [`Stop::with_clock`].
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
@@ -55,7 +59,7 @@ impl Context {
         &self.clock
     }
 
-    /// The how manieth run this is since the key's failures were forgotten, from 1.
+    /// Which run this is since the key's failures were last forgotten, counted from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }

@@ -101,7 +101,9 @@ impl<T: Send + Sync + 'static> InformerBuilder<T> {
         self
     }
 
-    /// An index: `f` emits the values under which an object is to be found. See [`crate::store::StoreReader::by_index`].
+    /// An index: `f` emits the values under which an object is to be found, any number of them. With the type of the
+    /// values in the call, the closure needs no types: `.index::<String>("node", |pod, emit| emit(pod.node.clone()))`.
+    /// See [`crate::store::StoreReader::by_index`].
     /// A panic in `f` refuses that update of the object: its old state stays everywhere, and it is reported.
     pub fn index<V>(mut self, name: &str, f: impl Fn(&T, &mut dyn FnMut(V)) + Send + Sync + 'static) -> Self
     where

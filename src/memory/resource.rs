@@ -5,6 +5,9 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 /// An object that a [`super::Server`] can store.
 ///
+/// For a type of another crate, implement it for a wrapper, and take the wrapper off again where the informer is built:
+/// `SharedInformer::builder_with(server.source::<Wrapper>(), |w| Ok::<_, Infallible>(w.0))`.
+///
 /// The methods are called without a lock that a reader needs, and must not call the server. A panic in one is
 /// contained: it fails the write, the list or the stream that needed the answer.
 pub trait Resource: Clone + Send + Sync + 'static {

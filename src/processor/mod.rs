@@ -1,8 +1,8 @@
 //! The shared processor: one publication to every listener, each listener on a thread of its own.
 //!
 //! # Who
-//! The engine (one thread) calls [`Processor::distribute`] after it has published. Anybody, callbacks included, adds and
-//! removes listeners. The end of the engine calls [`Processor::close`].
+//! The engine (one thread) calls `Processor::distribute` after it has published. Anybody, callbacks included, adds and
+//! removes listeners. The end of the engine calls `Processor::close`.
 //!
 //! # Join
 //! A newcomer is put on the list (under the list's lock), then fences, then takes a snapshot: the first state it is

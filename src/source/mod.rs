@@ -101,6 +101,9 @@ pub struct Undecodable {
 }
 
 /// What [`WatchStream::next`] answers.
+///
+/// What [`Wake::wait_until`] answers becomes it: `None` is an [`Next::Event`], [`Woken::Stopped`](crate::sync::Woken) is
+/// [`Next::Stopped`], `Nudged` is [`Next::Woken`], `Deadline` is [`Next::Deadline`].
 #[derive(Debug)]
 pub enum Next<O> {
     /// A frame.
@@ -120,7 +123,8 @@ pub enum Next<O> {
 /// An open watch. Dropping it closes it.
 pub trait WatchStream<O>: Send {
     /// The next frame, in the order of the server. *Blocks*: until there is one, until `deadline`, a nudge or stop;
-    /// through `wake` only.
+    /// through `wake` only. It is the same wake in every call on a stream; keep a clone where news arrive and
+    /// [`Wake::poke`] it.
     fn next(&mut self, wake: &Wake, deadline: Deadline) -> Next<O>;
 
     /// What can be had at once; the reflector hands all of it over as one batch. *Blocks*: never.
@@ -130,6 +134,10 @@ pub trait WatchStream<O>: Send {
 }
 
 /// A source of objects of one kind. Object safe. Shared by whoever needs it; every method may be called concurrently.
+///
+/// A source must honour the [`Scope`], and the version that a watch begins after. It may take the rest for advice: answer
+/// a list whole, newer than asked for, or without bookmarks. A watch that is still open ten seconds after its time-out
+/// is closed and asked for again.
 ///
 /// A panic in a method is contained and counts as [`SourceErrorKind::Other`]. client-go: `ListerWatcher`.
 pub trait ListerWatcher: Send + Sync + 'static {
@@ -144,7 +152,8 @@ pub trait ListerWatcher: Send + Sync + 'static {
         let _ = (object, emit);
     }
 
-    /// One list request. Hands each item to `sink` in order, as it is decoded, and stops when `sink` says so.
+    /// One list request. Hands each item to `sink` in order, as it is decoded, and stops when `sink` says so. The
+    /// transform runs inside `sink`, so hold no lock that it may need.
     /// *Blocks*: until the answer is complete or `stop` is given.
     ///
     /// # Errors
@@ -162,7 +171,9 @@ pub trait ListerWatcher: Send + Sync + 'static {
     /// [`SourceError`]; nothing is left open then.
     fn watch(&self, stop: &Stop, params: &WatchParams) -> Result<Box<dyn WatchStream<Self::Object>>, SourceError>;
 
-    /// The order of two versions of one era; `None` when they cannot be compared.
+    /// The order of two versions of one era; `None`, the default, when they cannot be compared. Sources of Kubernetes'
+    /// objects answer [`compare_decimal`]. Without an order a list from a server that lags behind is not noticed, and
+    /// takes readers back in time.
     fn compare(&self, a: &str, b: &str) -> Option<Ordering> {
         let _ = (a, b);
         None

@@ -17,7 +17,7 @@
 //!   `b_61_an_index_that_fails_refuses_the_update_whole`). client-go stores first and panics half-way.
 //!
 //! # Argument
-//! The current version is in a [`cell`]: readers take no lock, and neither side waits for the other. The swap in it is the
+//! The current version is in a cell (`cell.rs`): readers take no lock, and neither side waits for the other. The swap in it is the
 //! linearization point of a publication; a reader that looks later has the new version or a later one. What is replaced
 //! is dropped outside of everything that others could wait for (`a_drop_that_reads_the_store_runs_outside_its_lock`).
 //!

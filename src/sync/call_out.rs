@@ -1,6 +1,6 @@
 //! The one way into user code.
 //!
-//! [`call`] asserts that the thread holds no counted lock, contains a panic and hands it to the caller as a value, and
+//! `call` asserts that the thread holds no counted lock, contains a panic and hands it to the caller as a value, and
 //! marks the thread as inside user code, so that doors which would wait for that very callback can refuse.
 //!
 //! Containment must not blind a test: every contained panic is put on record with the clock of the thread it happened

@@ -3,11 +3,11 @@
 //! Every other room takes its locks, atomics, parking, threads and time from here, so that one build can stand on
 //! std, another on a model checker, and tests on a clock that is moved by hand. Two kinds of lock:
 //!
-//! * [`Mutex`] is *counted*: [`call_out`] asserts that a thread holds none of them when it enters user code.
-//! * [`Turn`] orders writers among themselves and may be held while an index function runs; readers, producers and
+//! * `Mutex` is *counted*: [`call_out`] asserts that a thread holds none of them when it enters user code.
+//! * `Turn` orders writers among themselves and may be held while an index function runs; readers, producers and
 //!   handlers never take one.
 //!
-//! Blocking is built from one primitive, parking ([`park()`]), which the [`ManualClock`] can see.
+//! Blocking is built from one primitive, parking (`park`), which the [`ManualClock`] can see.
 
 //! # Backends
 //! `std` is everybody's. `--cfg informer_loom` and `--cfg informer_shuttle` (each with the feature of that checker) put

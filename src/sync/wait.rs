@@ -59,7 +59,7 @@ pub enum WaitError {
     Timeout {
         /// What had not happened yet, by name.
         missing: Vec<String>,
-        /// The last failure seen on the way, when there was one.
+        /// The last failure seen on the way, when there was one, or why it cannot have begun.
         last_error: Option<String>,
     },
     /// The thing waited for has stopped and can never get there.

@@ -16,8 +16,8 @@ use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file itself.
-    #[error("cannot read {path}: {why}")]
-    File { path: String, why: std::io::Error },
+    #[error("cannot be read: {0}")]
+    File(#[from] std::io::Error),
     /// A line that is no JSON object of a recording.
     #[error("line {line} is not a line of a recording: {why}")]
     Line { line: usize, why: String },
@@ -274,8 +274,7 @@ pub fn deciding_frames(file: &str) -> Vec<usize> {
 impl Recording {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
-        let file = std::fs::read_to_string(path).map_err(|why| ReadError::File { path: path.display().to_string(), why })?;
-        Self::parse(&file, None)
+        Self::parse(&std::fs::read_to_string(path)?, None)
     }
 
     /// Reads the text of a file, leaving out the frame line of this number (from 0).
