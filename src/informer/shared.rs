@@ -378,9 +378,9 @@ impl Inner {
         }
         let name = &self.name;
         Some(match self.last_error() {
-            _ if self.is_new() => format!("informer {name} does not run yet; call `run` or `spawn`"),
-            Some(error) => format!("informer {name}: {error}"),
-            None => format!("informer {name}: the source has not answered"),
+            _ if self.is_new() => format!("{name} does not run yet; call `run` or `spawn`"),
+            Some(error) => format!("{name}: {error}"),
+            None => format!("{name}: the source has not answered"),
         })
     }
 }
