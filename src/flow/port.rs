@@ -7,7 +7,8 @@ use crate::sync::Arc;
 ///
 /// One thread at a time calls [`DeltaSink::apply`] (the reflector), in the order in which the source reported.
 pub trait DeltaSink<T>: Send + Sync {
-    /// Takes every delta out of `batch`, in order. *Blocks*: as long as the sink needs; the source waits meanwhile.
+    /// Takes every delta out of `batch`, in order; what is left in it after `Ok` counts as taken. *Blocks*: as long as
+    /// the sink needs; the source waits meanwhile.
     ///
     /// A failure of one object is the sink's own business: it keeps the old state of that object, reports it, and goes
     /// on. `Err` means that the sink as a whole could not take what is left in `batch`; the reflector then asks for a
