@@ -144,9 +144,10 @@ with_each_engine! {
         // The thread that would take the handler off does not get to it.
         let (gate, busy) = (Gate::new(), Gate::new());
         let b = busy.clone();
-        let mut w = World::with(engine, |builder| builder.observe(move |e| match e {
-            InformerEvent::Reflector(ReflectorEvent::Watching { .. }) => b.wait(),
-            _ => {}
+        let mut w = World::with(engine, |builder| builder.observe(move |e| {
+            if matches!(e, InformerEvent::Reflector(ReflectorEvent::Watching { .. })) {
+                b.wait();
+            }
         }));
         for name in ["a", "bad", "c", "d"] {
             w.server.create(pod(name)).unwrap();
