@@ -14,7 +14,7 @@ use informer::{
     flow::{Event, Meta, Object, ObjectKey},
     informer::{Engine, HandlerOptions, InformerEvent, SharedInformer},
     memory::{Close, Fault, Pod, Server, ServerError, Source, check::StreamChecker},
-    reflector::ReflectorEvent,
+    reflector::{Backoff, ReflectorEvent},
     source::{
         ListEnd, ListParams, ListerWatcher, Next, SourceError, SourceErrorKind, Undecodable, WatchEvent, WatchParams, WatchStream,
     },
@@ -261,6 +261,8 @@ fn main() -> ExitCode {
             EngineArg::Decoupled => Engine::Decoupled,
         })
         .relist_spread(Duration::from_millis(100))
+        // Impatient, so that the faults of a few seconds meet a reflector that reads, and not one that waits.
+        .backoff(Backoff { base: Duration::from_millis(50), cap: Duration::from_millis(400), ..Backoff::default() })
         .seed(args.seed)
         .index("namespace", |pod: &Pod, emit: &mut dyn FnMut(String)| emit(pod.namespace.clone()))
         .index("node", move |pod: &Pod, emit: &mut dyn FnMut(String)| {

@@ -171,12 +171,12 @@ pub trait ListerWatcher: Send + Sync + 'static {
     /// [`SourceError`]; nothing is left open then.
     fn watch(&self, stop: &Stop, params: &WatchParams) -> Result<Box<dyn WatchStream<Self::Object>>, SourceError>;
 
-    /// The order of two versions of one era; `None`, the default, when they cannot be compared. Sources of Kubernetes'
-    /// objects answer [`compare_decimal`]. Without an order a list from a server that lags behind is not noticed, and
+    /// The order of two versions of one era; `None` when they cannot be compared. The default is [`compare_decimal`],
+    /// which is right for Kubernetes' versions and has no opinion on others. Answer `None` always if the source's
+    /// versions look like numbers and are in no order; a list from a server that lags behind is then not noticed, and
     /// takes readers back in time.
     fn compare(&self, a: &str, b: &str) -> Option<Ordering> {
-        let _ = (a, b);
-        None
+        compare_decimal(a, b)
     }
 }
 
@@ -213,4 +213,43 @@ impl<L: ListerWatcher + ?Sized> ListerWatcher for Arc<L> {
 pub fn compare_decimal(a: &str, b: &str) -> Option<Ordering> {
     let canonical = |s: &str| !s.is_empty() && s.bytes().all(|c| c.is_ascii_digit()) && (s == "0" || !s.starts_with('0'));
     (canonical(a) && canonical(b)).then(|| a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A source that says nothing of the order of its versions.
+    struct Plain;
+
+    impl ListerWatcher for Plain {
+        type Object = ();
+
+        fn meta<'a>(&self, _: &'a ()) -> Meta<'a> {
+            Meta::default()
+        }
+
+        fn list(
+            &self,
+            _: &Stop,
+            _: &ListParams,
+            _: &mut dyn FnMut(Result<(), Undecodable>) -> ControlFlow<()>,
+        ) -> Result<ListEnd, SourceError> {
+            Err(SourceErrorKind::NotFound.into())
+        }
+
+        fn watch(&self, _: &Stop, _: &WatchParams) -> Result<Box<dyn WatchStream<()>>, SourceError> {
+            Err(SourceErrorKind::NotFound.into())
+        }
+    }
+
+    #[test]
+    fn a_source_that_says_nothing_has_decimal_versions_in_their_order_and_no_order_of_others() {
+        assert_eq!(Plain.compare("9", "10"), Some(Ordering::Less));
+        assert_eq!(Arc::new(Plain).compare("18446744073709551616", "2"), Some(Ordering::Greater));
+        assert_eq!(Plain.compare("7", "7"), Some(Ordering::Equal));
+        for (a, b) in [("a", "1"), ("1", ""), ("01", "2"), ("-1", "1")] {
+            assert_eq!(Plain.compare(a, b), None, "{a:?} {b:?}");
+        }
+    }
 }
