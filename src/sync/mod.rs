@@ -8,10 +8,10 @@
 //!   handlers never take one.
 //!
 //! Blocking is built from one primitive, parking (`park`), which the [`ManualClock`] can see.
-
+//!
 //! # Backends
 //! `std` is everybody's. `--cfg informer_loom` and `--cfg informer_shuttle` (each with the feature of that checker) put
-//! the whole crate on a model checker; [`prove`] runs the models then. What must hold in a model is the same in all
+//! the whole crate on a model checker; `prove` runs the models then. What must hold in a model is the same in all
 //! three, and each backend says at its top where it is weaker or stronger than the machine.
 
 #[cfg(all(informer_loom, informer_shuttle))]
@@ -64,7 +64,7 @@ pub mod prove;
 #[cfg(any(informer_loom, informer_shuttle))]
 pub(crate) use prove::{keep, order};
 
-/// What [`prove`] has in builds for a model checker; here the places of mutants are nothing at all.
+/// What `prove` has in builds for a model checker; here the places of mutants are nothing at all.
 #[cfg(not(any(informer_loom, informer_shuttle)))]
 mod unbroken {
     use super::atomic::Ordering;
