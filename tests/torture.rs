@@ -3,14 +3,24 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests use the user's types")]
 
 use informer::{
-    informer::SharedInformer,
-    memory::{Pod, Server},
-    sync::{Clock, Deadline, Stop, Synced, WaitError},
+    flow::{Change, Deleted, Event, Meta, Object, ObjectKey},
+    informer::{
+        Engine, Handler, HandlerOptions, InformerBuilder, InformerState, PanicPolicy, Registration, Removed, SharedInformer,
+    },
+    reflector::Backoff,
+    source::{
+        ListEnd, ListParams, ListerWatcher, Next, SourceError, SourceErrorKind, Undecodable, WatchEvent, WatchParams, WatchStream,
+    },
+    store::StoreReader,
+    sync::{Clock, Deadline, Stop, Synced, WaitError, Wake, call_out::assert_contained},
 };
 use std::{
+    cmp::Ordering as Order,
+    collections::{BTreeMap, HashMap},
+    ops::ControlFlow,
     sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering},
         mpsc,
     },
     thread,
@@ -73,14 +83,496 @@ fn spin(n: usize) {
     }
 }
 
+/// As little chance as repeats.
+struct Dice(u64);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % n
+    }
+}
+
+// ---- a source that can be stormed --------------------------------------------------------------------------------------
+
+/// What the source delivers.
+#[derive(Clone)]
+struct Raw {
+    name: u32,
+    version: u64,
+    key: String,
+    text: String,
+}
+
+impl Raw {
+    fn new(name: u32, version: u64) -> Self {
+        Self { name, version, key: format!("o{name}"), text: version.to_string() }
+    }
+}
+
+/// What is stored. All that are alive are counted.
+struct Value {
+    name: u32,
+    version: u64,
+    alive: Arc<AtomicIsize>,
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        self.alive.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Objects, a log of their changes, and who waits for more of them.
+#[derive(Clone, Default)]
+struct Feed(Arc<Mutex<Log>>);
+
+#[derive(Default)]
+struct Log {
+    version: u64,
+    objects: BTreeMap<u32, u64>,
+    /// Changes after `start`; true for deletions.
+    changes: Vec<(u32, u64, bool)>,
+    start: u64,
+    /// Streams of another epoch are broken.
+    epoch: u64,
+    wakes: Vec<Wake>,
+}
+
+impl Feed {
+    /// Changes an object: sets it, or deletes it.
+    fn change(&self, name: u32, delete: bool) {
+        let wakes = {
+            let mut log = self.0.lock().unwrap();
+            if delete && log.objects.remove(&name).is_none() {
+                return;
+            }
+            log.version += 1;
+            let version = log.version;
+            if !delete {
+                log.objects.insert(name, version);
+            }
+            log.changes.push((name, version, delete));
+            std::mem::take(&mut log.wakes)
+        };
+        wakes.iter().for_each(Wake::poke);
+    }
+
+    /// Breaks every stream; forgets the changes too when asked to, so that a list must follow.
+    fn cut(&self, forget: bool) {
+        let wakes = {
+            let mut log = self.0.lock().unwrap();
+            log.epoch += 1;
+            if forget {
+                log.changes.clear();
+                log.start = log.version;
+            }
+            std::mem::take(&mut log.wakes)
+        };
+        wakes.iter().for_each(Wake::poke);
+    }
+
+    fn version(&self) -> String {
+        self.0.lock().unwrap().version.to_string()
+    }
+}
+
+impl ListerWatcher for Feed {
+    type Object = Raw;
+
+    fn meta<'a>(&self, o: &'a Raw) -> Meta<'a> {
+        Meta { namespace: "", name: &o.key, version: &o.text, uid: "" }
+    }
+
+    fn list(
+        &self,
+        _: &Stop,
+        _: &ListParams,
+        sink: &mut dyn FnMut(Result<Raw, Undecodable>) -> ControlFlow<()>,
+    ) -> Result<ListEnd, SourceError> {
+        let (all, version) = {
+            let log = self.0.lock().unwrap();
+            (log.objects.clone(), log.version)
+        };
+        for (name, version) in all {
+            if sink(Ok(Raw::new(name, version))).is_break() {
+                break;
+            }
+        }
+        Ok(ListEnd { version: version.to_string(), continue_token: None })
+    }
+
+    fn watch(&self, _: &Stop, params: &WatchParams) -> Result<Box<dyn WatchStream<Raw>>, SourceError> {
+        let log = self.0.lock().unwrap();
+        let from: u64 = params.from.parse().unwrap();
+        if from < log.start {
+            return Err(SourceErrorKind::Expired.into());
+        }
+        Ok(Box::new(Stream { feed: self.clone(), at: (from - log.start) as usize, epoch: log.epoch }))
+    }
+
+    fn compare(&self, a: &str, b: &str) -> Option<Order> {
+        informer::source::compare_decimal(a, b)
+    }
+}
+
+struct Stream {
+    feed: Feed,
+    at: usize,
+    epoch: u64,
+}
+
+impl Stream {
+    fn look(&mut self, waits: Option<&Wake>) -> Option<Next<Raw>> {
+        let mut log = self.feed.0.lock().unwrap();
+        if log.epoch != self.epoch {
+            return Some(Next::Failed(SourceErrorKind::Transport.into()));
+        }
+        let Some((name, version, deleted)) = log.changes.get(self.at).copied() else {
+            log.wakes.extend(waits.cloned());
+            return None;
+        };
+        self.at += 1;
+        let raw = Raw::new(name, version);
+        Some(Next::Event(if deleted { WatchEvent::Deleted(raw) } else { WatchEvent::Modified(raw) }))
+    }
+}
+
+impl WatchStream<Raw> for Stream {
+    fn next(&mut self, wake: &Wake, deadline: Deadline) -> Next<Raw> {
+        let mut next = None;
+        match wake.wait_until(deadline, || {
+            next = self.look(Some(wake));
+            next.is_some()
+        }) {
+            None => next.expect("it was ready"),
+            Some(informer::sync::Woken::Stopped) => Next::Stopped,
+            Some(informer::sync::Woken::Nudged) => Next::Woken,
+            Some(informer::sync::Woken::Deadline) => Next::Deadline,
+        }
+    }
+
+    fn ready(&mut self) -> Option<Next<Raw>> {
+        self.look(None)
+    }
+}
+
+type Builder = InformerBuilder<Value>;
+type Informer = SharedInformer<Value>;
+
+/// An informer over the feed that comes back quickly, with an index.
+fn informer(feed: &Feed, clock: &Clock, engine: Engine, alive: &Arc<AtomicIsize>) -> Builder {
+    let alive = alive.clone();
+    let backoff = Backoff { base: Duration::from_micros(50), cap: Duration::from_micros(200), ..Backoff::default() };
+    let transform = move |raw: Raw| {
+        alive.fetch_add(1, Ordering::Relaxed);
+        Ok::<_, String>(Value { name: raw.name, version: raw.version, alive: alive.clone() })
+    };
+    SharedInformer::builder_with(feed.clone(), transform)
+        .index("parity", |v: &Value, emit: &mut dyn FnMut(u64)| emit(v.version % 2))
+        .engine(engine)
+        .clock(clock)
+        .backoff(backoff)
+        .relist_spread(Duration::ZERO)
+}
+
+// ---- what every handler must see ---------------------------------------------------------------------------------------
+
+/// What went wrong, from all threads.
+#[derive(Clone, Default)]
+struct Wrong(Arc<Mutex<Vec<String>>>);
+
+impl Wrong {
+    fn add(&self, what: impl Into<String>) {
+        self.0.lock().unwrap().push(what.into());
+    }
+
+    #[track_caller]
+    fn none(&self) {
+        let all = self.0.lock().unwrap();
+        assert!(all.is_empty(), "{} wrong, first: {:#?}", all.len(), &all[..all.len().min(5)]);
+    }
+}
+
+/// Follows the stream of one registration.
+struct Checker {
+    store: StoreReader<Value>,
+    last: HashMap<ObjectKey, Object<Value>>,
+    wrong: Wrong,
+    /// Nothing may be called any more.
+    over: Arc<AtomicBool>,
+    /// What it was given last, for whoever looks when it is idle.
+    state: Arc<Mutex<HashMap<ObjectKey, Object<Value>>>>,
+}
+
+impl Checker {
+    fn new(informer: &Informer, wrong: &Wrong) -> Self {
+        Self { store: informer.store(), last: HashMap::new(), wrong: wrong.clone(), over: Arc::default(), state: Arc::default() }
+    }
+
+    fn check(&mut self, e: &Event<Value>) -> Result<(), String> {
+        if self.over.load(Ordering::Acquire) {
+            return Err("called after the end".into());
+        }
+        let key = e.key();
+        let told = e.object().ok_or("an event without an object")?;
+        if key.name() != format!("o{}", told.name) || *Object::version(told) != *told.version.to_string() {
+            return Err("metadata of another object".into());
+        }
+        let snapshot = self.store.snapshot();
+        let reached: u64 = snapshot.version().parse().map_err(|_| "no version")?;
+        let newer = match (&e.change, snapshot.get(key)) {
+            (Change::Deleted(_), stored) => stored.is_none_or(|s| s.version > told.version),
+            (_, Some(stored)) => stored.version >= told.version,
+            (_, None) => reached > told.version,
+        };
+        if !newer {
+            return Err(format!("{key}@{} is told before it is stored", told.version));
+        }
+        let last = self.last.get(key);
+        match &e.change {
+            Change::Added(new) => {
+                if let Some(last) = last {
+                    return Err(format!("{key}@{} is added, and was there at {}", new.version, last.version));
+                }
+                self.last.insert(key.clone(), new.clone());
+            }
+            Change::Updated { old, new } => {
+                if !last.is_some_and(|last| Object::ptr_eq(last, old)) || new.version <= old.version {
+                    let last = last.map(|l| l.version);
+                    return Err(format!("{key}@{}>{} after {last:?}", old.version, new.version));
+                }
+                self.last.insert(key.clone(), new.clone());
+            }
+            Change::Deleted(how) => {
+                let Some(last) = last else { return Err(format!("{key} is deleted, and was not there")) };
+                if let Deleted::Missed { last_known, .. } = how
+                    && !last_known.as_ref().is_some_and(|known| Object::ptr_eq(known, last))
+                {
+                    return Err(format!("{key} was missed with another last state"));
+                }
+                self.last.remove(key);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Handler<Value> for Checker {
+    fn on_event(&mut self, e: &Event<Value>) {
+        if let Err(what) = self.check(e) {
+            self.wrong.add(what);
+        }
+    }
+
+    fn on_batch(&mut self, batch: &mut informer::informer::Batch<'_, Value>) {
+        while let Some(e) = batch.next() {
+            self.on_event(e);
+        }
+        self.state.lock().unwrap().clone_from(&self.last);
+    }
+}
+
+/// Looks at the store as a reader does.
+fn read(store: &StoreReader<Value>, wrong: &Wrong) {
+    let snapshot = store.snapshot();
+    let count = |parity: u64| {
+        let index = store.index::<u64>("parity").unwrap();
+        let found: Vec<_> = snapshot.by_index(&index, &parity).unwrap().collect();
+        if found.iter().any(|o| o.version % 2 != parity) {
+            wrong.add("an object under a value it does not have");
+        }
+        found.len()
+    };
+    if count(0) + count(1) != snapshot.len() || snapshot.iter().count() != snapshot.len() {
+        wrong.add("items and index of one snapshot differ");
+    }
+}
+
+/// Waits until the informer has everything and this handler was told.
+fn caught_up(feed: &Feed, informer: &Informer, registration: &Registration<Value>) {
+    while informer.store().version() != feed.version() || !registration.is_idle() {
+        thread::yield_now();
+    }
+}
+
+fn each_engine(body: impl Fn(Engine)) {
+    body(Engine::Merged);
+    body(Engine::Decoupled);
+}
+
+// ---- the storms --------------------------------------------------------------------------------------------------------
+
+/// P1, P2, P4, P5 while everything moves: writers, broken streams, relists, readers, handlers that come and go.
+#[test]
+fn p2_no_storm_breaks_the_chain_of_a_handler() {
+    guarded(|pulse| {
+        each_engine(|engine| {
+            let (clock, feed, alive, wrong) = (Clock::real(), Feed::default(), Arc::default(), Wrong::default());
+            let informer = informer(&feed, &clock, engine, &alive).build().unwrap();
+            let first = Checker::new(&informer, &wrong);
+            let seen = first.state.clone();
+            let first = informer.add_handler(first).unwrap();
+            let stop = Stop::new();
+            let handle = informer.spawn(&stop).unwrap();
+            let rounds = rounds(4000);
+            let mut threads = Vec::new();
+            for seed in 0..2 {
+                let (feed, pulse) = (feed.clone(), pulse.clone());
+                threads.push(thread::spawn(move || {
+                    let mut dice = Dice::new(seed + 1);
+                    for round in 0..rounds {
+                        feed.change(dice.below(50) as u32, dice.below(4) == 0);
+                        match dice.below(200) {
+                            0 => feed.cut(true),
+                            1 => feed.cut(false),
+                            2..20 => thread::yield_now(),
+                            _ => {}
+                        }
+                        if round % 64 == 0 {
+                            pulse.beat();
+                        }
+                    }
+                }));
+            }
+            for seed in 0..2 {
+                let (informer, wrong, pulse) = (informer.clone(), wrong.clone(), pulse.clone());
+                threads.push(thread::spawn(move || {
+                    let mut dice = Dice::new(seed + 10);
+                    let mut kept = Vec::new();
+                    for _ in 0..rounds / 40 {
+                        pulse.beat();
+                        read(&informer.store(), &wrong);
+                        match dice.below(4) {
+                            0 | 1 => {
+                                let checker = Checker::new(&informer, &wrong);
+                                let over = checker.over.clone();
+                                kept.push((informer.add_handler(checker).unwrap(), over));
+                            }
+                            2 if !kept.is_empty() => {
+                                let (registration, over) = kept.swap_remove(dice.below(kept.len()));
+                                if registration.remove() == Removed::Quiet || registration.shutdown(DEADLOCK).is_ok() {
+                                    over.store(true, Ordering::Release);
+                                }
+                            }
+                            3 if !kept.is_empty() => drop(kept.swap_remove(0)),
+                            _ => thread::yield_now(),
+                        }
+                    }
+                }));
+            }
+            threads.into_iter().for_each(|t| t.join().unwrap());
+            caught_up(&feed, &informer, &first);
+            let stored: BTreeMap<_, _> = informer.store().snapshot().iter().map(|v| (v.name, v.version)).collect();
+            assert_eq!(stored, feed.0.lock().unwrap().objects, "the store is not what the source has");
+            let told: BTreeMap<_, _> = seen.lock().unwrap().values().map(|v| (v.name, v.version)).collect();
+            assert_eq!(told, stored, "the handler was not told of what is stored");
+            stop.stop();
+            handle.join().unwrap();
+            wrong.none();
+            assert!(clock.threads().is_empty());
+            assert_contained(&clock, &[]);
+            drop((first, informer, seen));
+            assert_eq!(alive.load(Ordering::Relaxed), 0, "values are left");
+        });
+    });
+}
+
+/// P8: whatever ends it and whenever, all threads have ended and nothing is called when `run` has returned.
+#[test]
+fn p8_it_ends_from_every_moment_on() {
+    guarded(|pulse| {
+        each_engine(|engine| {
+            let (clock, feed, alive, wrong) = (Clock::real(), Feed::default(), Arc::default(), Wrong::default());
+            (0..20).for_each(|n| feed.change(n, false));
+            let mut dice = Dice::new(7);
+            for round in 0..rounds(300) {
+                pulse.beat();
+                let over = Arc::new(AtomicBool::new(false));
+                let (o, w) = (over.clone(), wrong.clone());
+                let called = move |what: &str| {
+                    if o.load(Ordering::Acquire) {
+                        w.add(format!("{what} called after the end"));
+                    }
+                };
+                let hook = called.clone();
+                let informer = informer(&feed, &clock, engine, &alive).observe(move |_| hook("hook")).build().unwrap();
+                let mut registrations = Vec::new();
+                for n in 0..dice.below(4) {
+                    let called = called.clone();
+                    let abort = round % 6 == 5 && n == 0;
+                    let options = HandlerOptions { panic: PanicPolicy::Abort, ..HandlerOptions::default() };
+                    let handler = move |e: &Event<Value>| {
+                        called("handler");
+                        assert!(!(abort && e.key().name() == "o3"), "the end");
+                    };
+                    registrations.push(informer.add_handler_with(handler, options).unwrap());
+                }
+                let stop = Stop::new();
+                let handle = informer.spawn(&stop).unwrap();
+                if dice.below(2) == 0 {
+                    spin(dice.below(20_000));
+                } else {
+                    informer.wait_synced(Duration::from_micros(dice.below(500) as u64).into()).ok();
+                }
+                feed.change(dice.below(20) as u32, false);
+                let more = informer.clone();
+                let adder = thread::spawn(move || more.on(|_| ()).map(Registration::detach).is_ok());
+                match round % 6 {
+                    0 => {
+                        stop.stop();
+                        handle.join().unwrap();
+                    }
+                    1 => drop(handle),
+                    2 => {
+                        informer.shutdown(DEADLOCK).unwrap();
+                        handle.join().unwrap();
+                    }
+                    3 => {
+                        drop(registrations);
+                        registrations = Vec::new();
+                        stop.stop();
+                        handle.join().unwrap();
+                    }
+                    4 => {
+                        let other = stop.clone();
+                        let stopper = thread::spawn(move || other.stop());
+                        informer.shutdown(DEADLOCK).unwrap();
+                        handle.join().unwrap();
+                        stopper.join().unwrap();
+                    }
+                    _ if registrations.is_empty() => drop(handle),
+                    _ => {
+                        handle.join().unwrap_err();
+                        assert_contained(&clock, &["the end"]);
+                    }
+                }
+                over.store(true, Ordering::Release);
+                adder.join().unwrap();
+                assert_eq!(informer.state(), InformerState::Stopped);
+                assert!(registrations.iter().all(|r| r.wait_synced(DEADLOCK.into()) != Err(WaitError::Removed)));
+                assert!(clock.threads().is_empty(), "round {round}: {:?}", clock.threads());
+            }
+            wrong.none();
+            assert_contained(&clock, &[]);
+            assert_eq!(alive.load(Ordering::Relaxed), 0, "values are left");
+        });
+    });
+}
+
+/// P7: an end between the look and the sleep of a waiter is heard of.
 #[test]
 fn p7_a_wait_for_the_first_state_hears_of_every_end() {
     guarded(|pulse| {
-        let clock = Clock::real();
-        let server = Server::new(&clock);
-        let rounds = rounds(30_000);
+        let (clock, feed, alive) = (Clock::real(), Feed::default(), Arc::default());
         let meeting = Arc::new(Meeting::default());
-        let (send, receive) = mpsc::channel::<SharedInformer<Pod>>();
+        let (send, receive) = mpsc::channel::<Informer>();
         let m = meeting.clone();
         let waiter = thread::spawn(move || {
             for (round, informer) in receive.into_iter().enumerate() {
@@ -91,8 +583,8 @@ fn p7_a_wait_for_the_first_state_hears_of_every_end() {
         });
         let stop = Stop::new();
         stop.stop();
-        for round in 0..rounds {
-            let informer = SharedInformer::builder(server.source::<Pod>()).clock(&clock).build().unwrap();
+        for round in 0..rounds(20_000) {
+            let informer = informer(&feed, &clock, Engine::Merged, &alive).build().unwrap();
             send.send(informer.clone()).unwrap();
             meeting.meet(round, 2);
             informer.run(&stop).unwrap();
