@@ -45,10 +45,10 @@ impl<T> Registration<T> {
         self.listener.panics()
     }
 
-    /// Whether everything that was handed to this handler's ring has been taken and its callback has returned.
-    /// *Blocks*: never.
+    /// Whether the handler has been told of everything that is stored now, and has returned; true once it is gone, since
+    /// then there is nothing more to tell. *Blocks*: never.
     pub fn is_idle(&self) -> bool {
-        self.listener.is_idle()
+        self.processor.is_idle(&self.listener)
     }
 
     /// Removes the handler. Legal anywhere, its own callback included, after which nothing more is called. Idempotent.

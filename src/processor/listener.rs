@@ -29,6 +29,9 @@ use crate::{
 };
 use std::cell::Cell;
 
+/// No publication has this number.
+const NOTHING: u64 = u64::MAX;
+
 /// Events of a lazily walked difference that are handed over at once.
 const CHUNK: usize = if cfg!(test) { 3 } else { 256 };
 
@@ -54,8 +57,8 @@ pub(crate) struct Listener {
     ring: Producer<Arc<Publication>>,
     leave: AtomicBool,
     running: AtomicBool,
-    /// The first state has been walked.
-    walked: AtomicBool,
+    /// The publication up to which the handler has returned from everything; [`NOTHING`] before the first state.
+    told: AtomicU64,
     progress: Monitor<Progress>,
     delivered: AtomicU64,
     panics: AtomicU64,
@@ -99,7 +102,7 @@ impl Listener {
             ring,
             leave: AtomicBool::new(false),
             running: AtomicBool::new(false),
-            walked: AtomicBool::new(false),
+            told: AtomicU64::new(NOTHING),
             progress: Monitor::default(),
             delivered: AtomicU64::new(0),
             panics: AtomicU64::new(0),
@@ -111,9 +114,10 @@ impl Listener {
         &self.name
     }
 
-    /// Whether the handler has returned from everything it was to be told so far.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.walked.load(Ordering::Acquire) && self.ring.len() == 0
+    /// Whether the handler has returned from everything up to a publication, or will be told of nothing more.
+    pub(super) fn is_idle(&self, published: u64) -> bool {
+        let told = self.told.load(Ordering::Acquire);
+        (told != NOTHING && told >= published) || self.progress.lock().ended
     }
 
     /// Publications that the handler has not been told of in full.
@@ -246,8 +250,8 @@ impl Run {
         if start.initial_done() {
             self.listener.pass_sync_marker();
         }
-        self.listener.walked.store(true, Ordering::Release);
         let position = start.seq();
+        self.listener.told.store(position, Ordering::Release);
         // The snapshot joined on is not needed any more; what it alone holds is freed now.
         drop((start, nothing));
         while let Some(publication) = self.ring.pop() {
@@ -267,6 +271,7 @@ impl Run {
             if publication.new.initial_done() {
                 self.listener.pass_sync_marker();
             }
+            self.listener.told.store(publication.seq, Ordering::Release);
         }
     }
 

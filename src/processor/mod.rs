@@ -156,6 +156,11 @@ impl Processor {
         }
     }
 
+    /// Whether a listener has been told of everything that is stored.
+    pub(crate) fn is_idle(&self, listener: &Listener) -> bool {
+        listener.is_idle(self.store.snapshot().seq())
+    }
+
     /// How many listeners there are.
     pub(crate) fn len(&self) -> usize {
         self.listeners.lock().live.len()

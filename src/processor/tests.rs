@@ -106,7 +106,7 @@ fn a_listener_is_told_of_the_first_state_changes_and_relists_in_order() {
     let l = w.add(tell(&told));
     w.publish([all(&[("a", 1), ("b", 2), ("c", 3), ("d", 4)])]);
     assert_eq!(w.told(&told), ["i+a@1", "i+b@2", "i+c@3", "i+d@4"]);
-    assert!(l.has_synced() && l.is_idle());
+    assert!(l.has_synced() && w.processor.is_idle(&l));
     w.publish([set("a", 5), set("a", 6), gone("b", 7), set("e", 8)]);
     assert_eq!(w.told(&told), ["w~a@1>5", "w~a@5>6", "w-b@7", "w+e@8"]);
     w.publish([all(&[("a", 6), ("c", 9), ("f", 10)])]);
@@ -205,7 +205,7 @@ fn a_handler_that_panics_before_it_takes_an_event_is_not_called_for_ever() {
     w.publish([all(&[])]);
     w.publish([set("a", 1), set("b", 2)]);
     w.clock.settle();
-    assert!(l.is_idle() && l.panics() == 2);
+    assert!(w.processor.is_idle(&l) && l.panics() == 2);
     assert_contained(&w.clock, &["no batch", "no batch"]);
 }
 
@@ -299,4 +299,24 @@ fn long_names_are_cut_to_what_the_system_keeps_and_not_inside_a_letter() {
     let threads = w.clock.threads();
     assert!(threads[0].len() <= 15 && name.starts_with(&threads[0]), "{threads:?}");
     w.processor.close();
+}
+
+#[test]
+fn a_listener_is_idle_when_it_was_told_of_all_that_is_stored_or_is_gone() {
+    let mut w = World::new();
+    let told = Told::default();
+    let l = w.add(tell(&told));
+    w.clock.settle();
+    assert!(w.processor.is_idle(&l), "nothing is stored");
+    let mut deltas = VecDeque::from([all(&[("a", 1)])]);
+    let stored = w.writer.apply(&mut deltas).unwrap();
+    w.clock.settle();
+    assert!(!w.processor.is_idle(&l), "it is stored, and not on its way yet");
+    w.processor.distribute(stored);
+    assert_eq!(w.told(&told), ["i+a@1"]);
+    assert!(w.processor.is_idle(&l));
+    w.processor.remove(&l);
+    w.publish([set("a", 2)]);
+    assert_eq!(w.told(&told), [""; 0]);
+    assert!(w.processor.is_idle(&l), "it will be told of nothing more");
 }
