@@ -16,7 +16,7 @@ use informer::{
 };
 use std::{
     cmp::Ordering as Order,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     ops::ControlFlow,
     sync::{
         Arc, Mutex,
@@ -372,8 +372,14 @@ impl Handler<Value> for Checker {
     }
 
     fn on_batch(&mut self, batch: &mut informer::informer::Batch<'_, Value>) {
+        if self.over.load(Ordering::Acquire) {
+            self.wrong.add("begun after the end");
+        }
         while let Some(e) = batch.next() {
             self.on_event(e);
+        }
+        if self.over.load(Ordering::Acquire) {
+            self.wrong.add("still running after the end");
         }
         self.state.lock().unwrap().clone_from(&self.last);
     }
@@ -480,6 +486,85 @@ fn p2_no_storm_breaks_the_chain_of_a_handler() {
             assert_contained(&clock, &[]);
             drop((first, informer, seen));
             assert_eq!(alive.load(Ordering::Relaxed), 0, "values are left");
+        });
+    });
+}
+
+/// Runs `body` while a thread changes four objects, as fast as the informer publishes each change.
+fn while_it_changes(feed: &Feed, informer: &Informer, body: impl FnOnce()) {
+    let end = Arc::new(AtomicBool::new(false));
+    let (feed, store, over) = (feed.clone(), informer.store(), end.clone());
+    let writer = thread::spawn(move || {
+        let mut dice = Dice::new(3);
+        while !over.load(Ordering::Acquire) {
+            feed.change(dice.below(4) as u32, dice.below(8) == 0);
+            if dice.below(3) > 0 {
+                while store.version() != feed.version() && !over.load(Ordering::Acquire) {
+                    thread::yield_now();
+                }
+            }
+        }
+    });
+    body();
+    end.store(true, Ordering::Release);
+    writer.join().unwrap();
+}
+
+/// Join: a newcomer gets every change exactly once, by its first state or by its ring.
+#[test]
+fn p2_no_change_is_lost_or_told_twice_when_a_handler_joins() {
+    guarded(|pulse| {
+        each_engine(|engine| {
+            let (clock, feed, alive, wrong) = (Clock::real(), Feed::default(), Arc::default(), Wrong::default());
+            let informer = informer(&feed, &clock, engine, &alive).build().unwrap();
+            let handle = informer.spawn(&Stop::new()).unwrap();
+            while_it_changes(&feed, &informer, || {
+                let mut alive = VecDeque::new();
+                for _ in 0..rounds(4000) {
+                    pulse.beat();
+                    alive.push_back(informer.add_handler(Checker::new(&informer, &wrong)).unwrap());
+                    // By then it has been told of changes that follow its first state.
+                    if alive.len() > 16 {
+                        alive.pop_front();
+                    }
+                }
+            });
+            drop(handle);
+            wrong.none();
+        });
+    });
+}
+
+/// Removal: `Quiet` means that nothing runs and nothing will, `Running` ends with `shutdown`.
+#[test]
+fn p8_a_quiet_removal_is_quiet() {
+    guarded(|pulse| {
+        each_engine(|engine| {
+            let (clock, feed, alive, wrong) = (Clock::real(), Feed::default(), Arc::default(), Wrong::default());
+            let informer = informer(&feed, &clock, engine, &alive).build().unwrap();
+            let handle = informer.spawn(&Stop::new()).unwrap();
+            let (mut quiet, mut dice) = (0, Dice::new(5));
+            while_it_changes(&feed, &informer, || {
+                for _ in 0..rounds(600) {
+                    pulse.beat();
+                    let checker = Checker::new(&informer, &wrong);
+                    let over = checker.over.clone();
+                    let registration = informer.add_handler(checker).unwrap();
+                    if dice.below(3) > 0 {
+                        registration.wait_synced(Deadline::never()).unwrap();
+                    }
+                    spin(dice.below(3000));
+                    match registration.remove() {
+                        Removed::Quiet => quiet += 1,
+                        Removed::Running => registration.shutdown(Deadline::never()).unwrap(),
+                    }
+                    over.store(true, Ordering::Release);
+                }
+            });
+            assert!(quiet > 0);
+            drop(handle);
+            wrong.none();
+            assert_eq!(informer.handlers(), 0);
         });
     });
 }
