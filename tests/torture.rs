@@ -3,10 +3,11 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests use the user's types")]
 
 use informer::{
-    flow::{Change, Deleted, Event, Meta, Object, ObjectKey},
+    flow::{Change, Deleted, Delta, DeltaSink, Event, Meta, Object, ObjectKey, SinkError},
     informer::{
         Engine, Handler, HandlerOptions, InformerBuilder, InformerState, PanicPolicy, Registration, Removed, SharedInformer,
     },
+    queue::RealFifo,
     reflector::Backoff,
     source::{
         ListEnd, ListParams, ListerWatcher, Next, SourceError, SourceErrorKind, Undecodable, WatchEvent, WatchParams, WatchStream,
@@ -19,7 +20,7 @@ use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     ops::ControlFlow,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, Once,
         atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering},
         mpsc,
     },
@@ -117,6 +118,7 @@ impl Raw {
 }
 
 /// What is stored. All that are alive are counted.
+#[derive(Debug)]
 struct Value {
     name: u32,
     version: u64,
@@ -520,7 +522,7 @@ fn p2_no_change_is_lost_or_told_twice_when_a_handler_joins() {
             let handle = informer.spawn(&Stop::new()).unwrap();
             while_it_changes(&feed, &informer, || {
                 let mut alive = VecDeque::new();
-                for _ in 0..rounds(4000) {
+                for _ in 0..rounds(2000) {
                     pulse.beat();
                     alive.push_back(informer.add_handler(Checker::new(&informer, &wrong)).unwrap());
                     // By then it has been told of changes that follow its first state.
@@ -651,6 +653,268 @@ fn p8_it_ends_from_every_moment_on() {
     });
 }
 
+/// Panics with a text that is kept out of the output.
+fn planned(what: &str) -> ! {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !info.payload_as_str().is_some_and(|text| text.starts_with("planned")) {
+                before(info);
+            }
+        }));
+    });
+    panic!("planned: {what}")
+}
+
+/// Panics when dropped, sometimes.
+struct Shaky(Value);
+
+impl Drop for Shaky {
+    fn drop(&mut self) {
+        if self.0.version % 7 == 3 {
+            planned("drop");
+        }
+    }
+}
+
+/// P9: panics of everything at once. What others are told and what is stored in the end is the same as without.
+#[test]
+fn p9_no_storm_of_panics_harms_anybody_else() {
+    guarded(|pulse| {
+        each_engine(|engine| {
+            let (clock, feed, alive, wrong) = (Clock::real(), Feed::default(), Arc::new(AtomicIsize::new(0)), Wrong::default());
+            let calm = Arc::new(AtomicBool::new(false));
+            let shaken = |salt: u64, calm: &Arc<AtomicBool>| {
+                let calm = calm.clone();
+                move |version: u64| !calm.load(Ordering::Acquire) && version.wrapping_mul(salt) % 11 == 3
+            };
+            let (in_transform, in_index, in_hook, in_handler) =
+                (shaken(3, &calm), shaken(5, &calm), calm.clone(), shaken(7, &calm));
+            let counted = alive.clone();
+            let transform = move |raw: Raw| {
+                if in_transform(raw.version) {
+                    planned("transform");
+                }
+                if raw.version % 13 == 5 {
+                    return Err("refused");
+                }
+                counted.fetch_add(1, Ordering::Relaxed);
+                Ok(Shaky(Value { name: raw.name, version: raw.version, alive: counted.clone() }))
+            };
+            let backoff = Backoff { base: Duration::from_micros(50), cap: Duration::from_micros(200), ..Backoff::default() };
+            let informer = SharedInformer::builder_with(feed.clone(), transform)
+                .index("version", |v: &Shaky, emit: &mut dyn FnMut(u64)| emit(v.0.version))
+                .index("parity", move |v: &Shaky, emit: &mut dyn FnMut(u64)| {
+                    emit(v.0.version % 2);
+                    if in_index(v.0.version) {
+                        planned("index");
+                    }
+                })
+                .observe(move |_| {
+                    if !in_hook.load(Ordering::Acquire) {
+                        planned("hook");
+                    }
+                })
+                .engine(engine)
+                .clock(&clock)
+                .backoff(backoff)
+                .relist_spread(Duration::ZERO)
+                .build()
+                .unwrap();
+            let seen = Arc::new(Mutex::new(BTreeMap::new()));
+            let (s, w) = (seen.clone(), wrong.clone());
+            let steady = informer.on(move |e: &Event<Shaky>| {
+                let mut seen = s.lock().unwrap();
+                let version = |o: &Object<Shaky>| o.0.version;
+                let (key, told) = (e.key().clone(), e.object().unwrap());
+                let (old, new) = match &e.change {
+                    Change::Added(new) => (None, Some(version(new))),
+                    Change::Updated { old, new } => (Some(version(old)), Some(version(new))),
+                    // The last state of a deletion may be one that never was stored.
+                    Change::Deleted(_) => (seen.get(&key).copied(), None),
+                };
+                let before = match new {
+                    Some(new) => seen.insert(key, new),
+                    None => seen.remove(&key),
+                };
+                if before != old {
+                    w.add(format!("{}@{} {:?} after {before:?}", told.0.name, told.0.version, e.change));
+                }
+            });
+            let steady = steady.unwrap();
+            let shaky = informer.on(move |e: &Event<Shaky>| {
+                if in_handler(e.object().unwrap().0.version) {
+                    planned("handler");
+                }
+            });
+            let shaky = shaky.unwrap();
+            let stop = Stop::new();
+            let handle = informer.spawn(&stop).unwrap();
+            let mut dice = Dice::new(99);
+            for round in 0..rounds(3000) {
+                feed.change(dice.below(30) as u32, dice.below(5) == 0);
+                match dice.below(300) {
+                    0 => feed.cut(true),
+                    1 => feed.cut(false),
+                    2..30 => thread::yield_now(),
+                    _ => {}
+                }
+                if round % 16 == 0 {
+                    pulse.beat();
+                }
+            }
+            calm.store(true, Ordering::Release);
+            // Every object once more, until the version is one that the transform takes.
+            for name in 0..30 {
+                feed.change(name, false);
+                while feed.0.lock().unwrap().version % 13 == 5 {
+                    feed.change(name, false);
+                }
+            }
+            while informer.store().version() != feed.version() || !steady.is_idle() || !shaky.is_idle() {
+                thread::yield_now();
+            }
+            let objects = feed.0.lock().unwrap().objects.clone();
+            let snapshot = informer.store().snapshot();
+            let stored: BTreeMap<_, _> = snapshot.iter().map(|v| (v.0.name, v.0.version)).collect();
+            assert_eq!(stored, objects);
+            let told: BTreeMap<_, _> = seen.lock().unwrap().iter().map(|(k, v)| (k.name()[1..].parse().unwrap(), *v)).collect();
+            assert_eq!(told, objects);
+            for version in objects.values() {
+                let found: Vec<_> =
+                    snapshot.by_index(&informer.store().index::<u64>("version").unwrap(), version).unwrap().collect();
+                assert!(found.len() == 1 && found[0].0.version == *version);
+            }
+            let even = objects.values().filter(|v| *v % 2 == 0).count();
+            assert_eq!(snapshot.by_index(&informer.store().index::<u64>("parity").unwrap(), &0).unwrap().count(), even);
+            assert_eq!(snapshot.index_values(&informer.store().index::<u64>("version").unwrap()).unwrap().len(), objects.len());
+            assert!(informer.failures().refused_objects > 0 && informer.failures().handler_panics > 0);
+            stop.stop();
+            handle.join().unwrap();
+            wrong.none();
+            drop((steady, shaky, informer, snapshot));
+            assert_eq!(alive.load(Ordering::Relaxed), 0, "values are left");
+        });
+    });
+}
+
+/// P8, P10: handlers that add and remove others and themselves, and drop the last handle to the informer.
+#[test]
+fn p10_handlers_may_do_anything_to_handlers() {
+    guarded(|pulse| {
+        each_engine(|engine| {
+            let (clock, feed, alive, wrong) = (Clock::real(), Feed::default(), Arc::default(), Wrong::default());
+            (0..10).for_each(|n| feed.change(n, false));
+            for round in 0..rounds(60) {
+                pulse.beat();
+                let informer = informer(&feed, &clock, engine, &alive).build().unwrap();
+                let shared = Arc::new(Mutex::new(Vec::<Registration<Value>>::new()));
+                let calls = Arc::new(AtomicUsize::new(0));
+                for seed in 0..3 {
+                    let (informer, kept, calls, wrong) = (informer.clone(), shared.clone(), calls.clone(), wrong.clone());
+                    let mut dice = Dice::new(round as u64 * 3 + seed);
+                    let registration = informer.clone().on(move |_| {
+                        let take = |dice: &mut Dice| {
+                            let mut kept = kept.lock().unwrap();
+                            let n = kept.len();
+                            (n > 0).then(|| kept.swap_remove(dice.below(n)))
+                        };
+                        calls.fetch_add(1, Ordering::Relaxed);
+                        match dice.below(5) {
+                            0 | 1 => {
+                                if let Ok(more) = informer.add_handler(Checker::new(&informer, &wrong)) {
+                                    kept.lock().unwrap().push(more);
+                                }
+                            }
+                            2 => drop(take(&mut dice)),
+                            3 => {
+                                if let Some(one) = take(&mut dice) {
+                                    assert_eq!(one.shutdown(Duration::ZERO), Err(WaitError::WouldDeadlock));
+                                }
+                            }
+                            _ => drop(take(&mut dice).map(|one| one.wait_synced(Duration::from_micros(50).into()))),
+                        }
+                    });
+                    shared.lock().unwrap().push(registration.unwrap());
+                }
+                let handle = informer.spawn(&Stop::new()).unwrap();
+                // They may have removed each other by then.
+                for n in 0..100 {
+                    feed.change(n % 10, false);
+                    thread::yield_now();
+                    if calls.load(Ordering::Relaxed) > 20 {
+                        break;
+                    }
+                }
+                match round % 3 {
+                    0 => drop(handle),
+                    1 => {
+                        informer.shutdown(Deadline::never()).unwrap();
+                        handle.join().unwrap();
+                    }
+                    _ => {
+                        // The last handle goes inside a callback, or the one that holds it is removed.
+                        let slot = Mutex::new(Some(informer.clone()));
+                        informer.on(move |_| drop(slot.lock().unwrap().take())).unwrap().detach();
+                        feed.change(0, false);
+                        informer.shutdown(Deadline::never()).unwrap();
+                        handle.join().unwrap();
+                    }
+                }
+                drop(informer);
+                shared.lock().unwrap().clear();
+                assert!(clock.threads().is_empty(), "{:?}", clock.threads());
+            }
+            wrong.none();
+            assert_contained(&clock, &[]);
+            assert_eq!(alive.load(Ordering::Relaxed), 0, "values are left");
+        });
+    });
+}
+
+/// P8: informers that never run, dropped in any order and on any thread.
+#[test]
+fn p8_informers_that_never_run_leave_nothing_behind() {
+    guarded(|pulse| {
+        let (clock, feed, alive, wrong) = (Clock::real(), Feed::default(), Arc::default(), Wrong::default());
+        let mut dice = Dice::new(1);
+        for round in 0..rounds(200) {
+            pulse.beat();
+            let informer = informer(&feed, &clock, Engine::Merged, &alive).build().unwrap();
+            let (handle, store) = (informer.clone(), informer.store());
+            let mut registrations: Vec<_> =
+                (0..dice.below(4)).map(|_| informer.add_handler(Checker::new(&informer, &wrong)).unwrap()).collect();
+            // A handler that holds a handle keeps the informer until it is removed.
+            let holds = informer.clone();
+            registrations.push(informer.on(move |_| drop(holds.clone())).unwrap());
+            let elsewhere = thread::spawn(move || drop(handle));
+            match round % 3 {
+                0 => {
+                    drop(registrations);
+                    drop(informer);
+                }
+                1 => {
+                    drop(informer);
+                    drop(registrations);
+                }
+                _ => {
+                    informer.shutdown(Deadline::never()).unwrap();
+                    drop((informer, registrations));
+                }
+            }
+            elsewhere.join().unwrap();
+            assert_eq!(store.len(), 0);
+        }
+        // The last handle may have gone on a listener's thread, which nobody waits for then.
+        while !clock.threads().is_empty() {
+            thread::yield_now();
+        }
+        wrong.none();
+        assert_contained(&clock, &[]);
+    });
+}
+
 /// P7: an end between the look and the sleep of a waiter is heard of.
 #[test]
 fn p7_a_wait_for_the_first_state_hears_of_every_end() {
@@ -677,5 +941,186 @@ fn p7_a_wait_for_the_first_state_hears_of_every_end() {
         }
         drop(send);
         waiter.join().unwrap();
+    });
+}
+
+/// A stop reaches everybody who listens, whatever they are about to do.
+#[test]
+fn p8_a_stop_reaches_every_listener_once() {
+    guarded(|pulse| {
+        let (clock, meeting) = (Clock::real(), Arc::new(Meeting::default()));
+        let rounds = rounds(400);
+        let stops: Arc<Vec<Stop>> = Arc::new((0..rounds).map(|_| Stop::new()).collect());
+        let mut threads = Vec::new();
+        for seed in 0..3 {
+            let (stops, meeting, clock, pulse) = (stops.clone(), meeting.clone(), clock.clone(), pulse.clone());
+            threads.push(thread::spawn(move || {
+                let mut dice = Dice::new(seed + 1);
+                for (round, stop) in stops.iter().enumerate() {
+                    let called = Arc::new(AtomicUsize::new(0));
+                    let count = || {
+                        let called = called.clone();
+                        move || {
+                            called.fetch_add(1, Ordering::AcqRel);
+                        }
+                    };
+                    meeting.meet(round, 4);
+                    spin(dice.below(100));
+                    let held: Vec<_> = (0..3).map(|_| stop.on_stop(count())).collect();
+                    drop(stop.on_stop(|| ()));
+                    let (child, wake) = (stop.child(), Wake::new(stop, &clock));
+                    let (nudged, woken) = (wake.clone(), Arc::new(AtomicBool::new(false)));
+                    let w = woken.clone();
+                    let on_wake = wake.on_wake(move || w.store(true, Ordering::Release));
+                    if dice.below(2) == 0 {
+                        nudged.nudge();
+                    }
+                    while wake.wait(Deadline::never()) != informer::sync::Woken::Stopped {}
+                    assert!(child.wait(Deadline::never()) && stop.wait(Deadline::never()));
+                    // They run on the thread that stops, which may not have come to all of them.
+                    while called.load(Ordering::Acquire) < 3 || !woken.load(Ordering::Acquire) {
+                        thread::yield_now();
+                    }
+                    drop((held, on_wake));
+                    assert_eq!(called.load(Ordering::Acquire), 3);
+                    assert!(stop.child().is_stopped() && Wake::new(stop, &clock).is_stopped());
+                    pulse.beat();
+                }
+            }));
+        }
+        let mut dice = Dice::new(9);
+        for (round, stop) in stops.iter().enumerate() {
+            meeting.meet(round, 4);
+            spin(dice.below(200));
+            stop.stop();
+        }
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    });
+}
+
+fn object(name: u32, version: u64, alive: &Arc<AtomicIsize>) -> Object<Value> {
+    alive.fetch_add(1, Ordering::Relaxed);
+    let meta = Meta { namespace: "", name: &format!("o{name}"), version: &version.to_string(), uid: "" };
+    Object::new(meta, Value { name, version, alive: alive.clone() }).unwrap()
+}
+
+/// The queue hands everything out once, in order, until it is closed, and lets nobody wait for ever.
+#[test]
+fn the_queue_keeps_order_and_wakes_everybody() {
+    guarded(|pulse| {
+        let (clock, alive) = (Clock::real(), Arc::default());
+        for round in 0..rounds(100) {
+            pulse.beat();
+            let queue = Arc::new(RealFifo::<Value>::new("queue", &clock));
+            let taken = Arc::new(Mutex::new(Vec::new()));
+            let mut threads = Vec::new();
+            for producer in 0..2 {
+                let (queue, alive) = (queue.clone(), Arc::clone(&alive));
+                threads.push(thread::spawn(move || {
+                    let mut dice = Dice::new(producer + 1);
+                    let mut version = 0;
+                    loop {
+                        let mut batch: Vec<_> = (0..dice.below(5))
+                            .map(|_| {
+                                version += 1;
+                                Delta::Updated(object(producer as u32, version, &alive))
+                            })
+                            .collect();
+                        if version > 200 {
+                            return;
+                        }
+                        match queue.apply(&mut batch) {
+                            Ok(()) => assert!(batch.is_empty()),
+                            Err(SinkError::Closed) => return,
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                }));
+            }
+            for taker in 0..2 {
+                let (queue, taken) = (queue.clone(), taken.clone());
+                threads.push(thread::spawn(move || {
+                    let mut dice = Dice::new(taker + 5);
+                    loop {
+                        let max = dice.below(20);
+                        let mut got = match dice.below(3) {
+                            0 => match queue.take_deadline(max, Duration::from_micros(100)) {
+                                Ok(Some(got)) => got,
+                                Ok(None) => continue,
+                                Err(_) => return,
+                            },
+                            _ => match queue.take(max) {
+                                Ok(got) => got,
+                                Err(_) => return,
+                            },
+                        };
+                        taken.lock().unwrap().extend(got.drain().map(|delta| match delta {
+                            Delta::Updated(o) => (o.name, o.version),
+                            other => panic!("{other:?}"),
+                        }));
+                        if dice.below(10) > 0 {
+                            got.commit();
+                        }
+                    }
+                }));
+            }
+            let waits = queue.clone();
+            let waiter = thread::spawn(move || waits.wait_synced(Deadline::never()));
+            if round % 2 == 0 {
+                spin(round * 100);
+            } else {
+                while !queue.is_empty() || taken.lock().unwrap().len() < 390 {
+                    thread::yield_now();
+                }
+            }
+            queue.close();
+            threads.into_iter().for_each(|t| t.join().unwrap());
+            assert_eq!(waiter.join().unwrap(), Err(WaitError::Stopped));
+            for producer in 0..2 {
+                let taken = taken.lock().unwrap();
+                let of: Vec<u64> = taken.iter().filter(|(name, _)| *name == producer).map(|(_, v)| *v).collect();
+                assert!(of.iter().copied().eq(1..=of.len() as u64), "{of:?}");
+            }
+        }
+        assert_eq!(alive.load(Ordering::Relaxed), 0, "objects are left");
+    });
+}
+
+/// Objects and keys are freed once, by whoever has the last handle.
+#[test]
+fn objects_are_freed_once_by_their_last_owner() {
+    guarded(|pulse| {
+        let (alive, meeting) = (Arc::default(), Arc::new(Meeting::default()));
+        let rounds = rounds(3000);
+        let slots: Arc<Vec<_>> = Arc::new((0..rounds).map(|n| Mutex::new(vec![object(n as u32, 1, &alive); 3])).collect());
+        let unwrapped = Arc::new(AtomicUsize::new(0));
+        let threads: Vec<_> = (0..3)
+            .map(|seed| {
+                let (slots, meeting, unwrapped, pulse) = (slots.clone(), meeting.clone(), unwrapped.clone(), pulse.clone());
+                thread::spawn(move || {
+                    let mut dice = Dice::new(seed + 1);
+                    for (round, slot) in slots.iter().enumerate() {
+                        pulse.beat();
+                        let mine = slot.lock().unwrap().pop().unwrap();
+                        meeting.meet(round, 3);
+                        let key = Object::key(&mine).clone();
+                        match dice.below(3) {
+                            0 => drop((mine.clone(), mine)),
+                            _ => match Object::try_unwrap(mine) {
+                                Ok(value) => {
+                                    unwrapped.fetch_add(1, Ordering::Relaxed);
+                                    assert_eq!(value.name as usize, round);
+                                }
+                                Err(shared) => assert_eq!(shared.name as usize, round),
+                            },
+                        }
+                        assert_eq!(key.name()[1..].parse::<usize>().unwrap(), round);
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        assert!(unwrapped.load(Ordering::Relaxed) > 0);
+        assert_eq!(alive.load(Ordering::Relaxed), 0, "objects are left, or were freed twice");
     });
 }
