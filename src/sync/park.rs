@@ -13,26 +13,10 @@ use super::{
     census::{Census, Seat},
     keep,
 };
-use std::{
-    cell::{Cell, RefCell},
-    collections::VecDeque,
-    marker::PhantomData,
-};
+use std::{cell::RefCell, collections::VecDeque, marker::PhantomData, time::Duration};
 
 thread_local! {
     static CURRENT: Current = Current::default();
-    /// Stands in for it in destructors of the user's thread-locals that run after its own. Needs no destructor itself.
-    static LATE: Cell<Option<&'static Current>> = const { Cell::new(None) };
-}
-
-fn current<R>(f: impl FnOnce(&Current) -> R) -> R {
-    if CURRENT.try_with(|_| ()).is_ok() {
-        return CURRENT.with(f);
-    }
-    // Leaked: nothing runs on this thread later that could free it.
-    let late = LATE.with(|late| late.get().unwrap_or_else(|| Box::leak(Box::default())));
-    LATE.with(|l| l.set(Some(late)));
-    f(late)
 }
 
 /// What the facade knows of the calling thread.
@@ -94,37 +78,52 @@ impl Unparker {
 
 /// The handle that wakes the calling thread.
 pub(crate) fn unparker() -> Unparker {
-    current(|me| Unparker(me.cell.clone()))
+    CURRENT.try_with(|me| Unparker(me.cell.clone())).unwrap_or_else(|_| Unparker(Arc::default()))
 }
 
 /// Blocks until a token comes or `deadline` passes on `clock`. Callers look at their condition again, and stand in a
 /// [`Door`] of the clock around the loop in which they do.
 pub(crate) fn park(clock: &Clock, deadline: Option<Instant>) -> Parked {
-    current(|me| {
-        let mut state = me.cell.state.lock();
+    CURRENT.try_with(|me| me.park(clock, deadline)).unwrap_or_else(|_| doze(clock, deadline))
+}
+
+/// How a thread parks that is past its thread-locals, in the destructor of one of the user's: nobody can know it by
+/// then, so it looks again every now and then.
+fn doze(clock: &Clock, deadline: Option<Instant>) -> Parked {
+    const LOOK_AGAIN: Duration = Duration::from_millis(1);
+    let nobody = ThreadCell::default();
+    if let Some(at) = os::after(LOOK_AGAIN) {
+        nobody.wake.wait_until(&mut nobody.state.lock(), at);
+    }
+    if deadline.is_some_and(|d| clock.now() >= d) { Parked::Deadline } else { Parked::Woken }
+}
+
+impl Current {
+    fn park(&self, clock: &Clock, deadline: Option<Instant>) -> Parked {
+        let mut state = self.cell.state.lock();
         if std::mem::take(&mut state.token) {
             return Parked::Woken;
         }
         let (mut real, mut timer) = (None, None);
         match deadline {
             None => {}
-            Some(at) if clock.is_manual() => match clock.census().set_timer(at, Unparker(me.cell.clone())) {
+            Some(at) if clock.is_manual() => match clock.census().set_timer(at, Unparker(self.cell.clone())) {
                 None => return Parked::Deadline,
                 set => timer = set,
             },
             Some(at) if clock.now() >= at => return Parked::Deadline,
             Some(at) => real = clock.real_instant(at),
         }
-        state.seat = me.seat();
+        state.seat = self.seat();
         state.parked = true;
         if let Some(seat) = &state.seat {
             seat.parks();
         }
         while !state.token {
             match real {
-                None => me.cell.wake.wait(&mut state),
+                None => self.cell.wake.wait(&mut state),
                 Some(at) => {
-                    if me.cell.wake.wait_until(&mut state, at).timed_out() && !state.token {
+                    if self.cell.wake.wait_until(&mut state, at).timed_out() && !state.token {
                         state.wake();
                         return Parked::Deadline;
                     }
@@ -137,10 +136,8 @@ pub(crate) fn park(clock: &Clock, deadline: Option<Instant>) -> Parked {
             clock.census().drop_timer(timer);
         }
         if deadline.is_some_and(|d| clock.now() >= d) { Parked::Deadline } else { Parked::Woken }
-    })
-}
+    }
 
-impl Current {
     /// Where a manual clock counts this thread, if one does.
     fn seat(&self) -> Option<Seat> {
         self.manual_home().or_else(|| self.door.borrow().as_ref().map(|(seat, _)| seat.clone()))
@@ -156,7 +153,7 @@ pub(super) struct Home(PhantomData<*const ()>);
 
 impl Home {
     pub(super) fn settle_in(seat: Seat) -> Self {
-        current(|me| *me.home.borrow_mut() = Some(seat));
+        CURRENT.with(|me| *me.home.borrow_mut() = Some(seat));
         Self(PhantomData)
     }
 }
@@ -164,7 +161,7 @@ impl Home {
 impl Drop for Home {
     /// From here on the thread is a foreign one, whatever destructors of thread-locals it still has to run.
     fn drop(&mut self) {
-        if let Some(seat) = current(|me| me.home.borrow_mut().take()) {
+        if let Some(seat) = CURRENT.with(|me| me.home.borrow_mut().take()) {
             seat.leave();
         }
     }
@@ -193,7 +190,7 @@ pub(crate) struct Door(bool, PhantomData<*const ()>);
 impl Door {
     pub(crate) fn enter(clock: &Clock) -> Self {
         let visits = clock.is_manual()
-            && current(|me| {
+            && CURRENT.try_with(|me| {
                 if me.manual_home().is_some() {
                     return false;
                 }
@@ -205,7 +202,7 @@ impl Door {
                     }
                 }
                 true
-            });
+            }) == Ok(true);
         Self(visits, PhantomData)
     }
 }
@@ -215,7 +212,7 @@ impl Drop for Door {
         if !self.0 {
             return;
         }
-        current(|me| {
+        CURRENT.with(|me| {
             let mut door = me.door.borrow_mut();
             match door.take() {
                 Some((seat, 1)) => seat.leave(),
