@@ -14,6 +14,7 @@ use informer::{
     memory::{Pod, Server, Source},
     reflector::ReflectorEvent,
     source::{ListEnd, ListParams, ListerWatcher, SourceError, Undecodable, WatchParams, WatchStream},
+    store::StoreReader,
     sync::{Deadline, Gate, ManualClock, Stop, Synced, WaitError, Wake, call_out::assert_contained},
 };
 use std::{
@@ -198,6 +199,24 @@ with_each_engine! {
         drop(guard);
         let expected = ["transform dropped", "index dropped", "hook dropped", "source dropped", "handler dropped", "stop callback dropped"];
         assert_contained(&clock, &expected);
+    }
+
+    fn p11_what_an_index_function_holds_goes_with_the_informer_even_a_reader_of_its_own_store(engine) {
+        let (held, slot) = (Arc::new(()), Arc::new(Mutex::new(None)));
+        let (left, own) = (Arc::downgrade(&held), slot.clone());
+        let mut w = World::with(engine, |b| b.index("held", move |_: &Pod, emit: &mut dyn FnMut(usize)| {
+            let _ = (&held, own.lock().unwrap().as_ref().map(StoreReader::<Pod>::len));
+            emit(1);
+        }));
+        w.server.create(pod("a")).unwrap();
+        *slot.lock().unwrap() = Some(w.informer.store());
+        drop(slot);
+        w.start();
+        let reader = w.informer.store();
+        w.end().unwrap();
+        drop(w);
+        assert!(left.upgrade().is_none());
+        assert_eq!(reader.by_index(&reader.index::<usize>("held").unwrap(), &1).unwrap().len(), 1);
     }
 
     fn p9_an_error_of_the_source_may_panic_while_dropped(engine) {

@@ -3,7 +3,7 @@
 //! # How a value becomes a number
 //! An index maps [`ValueId`]s to postings; a posting holds the value itself and the keys of the objects that have it.
 //! A `ValueId` is the value's hash and a running number that tells values of one hash apart. Finding the id of a value
-//! needs its `Hash` and, against the few values of the same hash, its `Eq`: user code, called in [`IndexVersion::resolve`]
+//! needs its `Hash` and, against the few values of the same hash, its `Eq`: user code, called in [`Values::resolve`]
 //! before anything is changed, and by readers on their own thread. All the rest compares ids.
 //!
 //! Values are shared between versions and dropped by their last owner, contained. `Clone` and `Ord` of a value are
@@ -56,7 +56,10 @@ pub enum IndexError {
 }
 
 /// An index to be: its name and its function.
-pub(crate) struct IndexSpec(Arc<Definition>);
+pub(crate) struct IndexSpec {
+    definition: Definition,
+    function: Box<dyn Values>,
+}
 
 impl IndexSpec {
     /// `f` is called with an object and emits the object's values, any number of them; the same value twice is one.
@@ -67,27 +70,29 @@ impl IndexSpec {
         V: Eq + Ord + Hash + Clone + Send + Sync + 'static,
         F: Fn(&T, &mut dyn FnMut(V)) + Send + Sync + 'static,
     {
-        Self(Arc::new(Definition {
+        let definition = Definition {
             name: name.into(),
             value: TypeId::of::<V>(),
             value_name: type_name::<V>(),
             hasher: hashbrown::DefaultHashBuilder::default(),
-            values: Box::new(TypedValues { f: Foreign::new(f), types: PhantomData::<fn(&T) -> V> }),
-        }))
+        };
+        Self { definition, function: Box::new(TypedValues { f: Foreign::new(f), types: PhantomData::<fn(&T) -> V> }) }
     }
 
     pub(super) fn name(&self) -> &str {
-        &self.0.name
+        &self.definition.name
     }
 
-    pub(super) fn empty(self) -> IndexVersion {
-        IndexVersion { definition: self.0, postings: Postings::new() }
+    /// What versions have of it, and what only the writer has: its function may hold a reader of this very store, and
+    /// must not be held by what that reader holds.
+    pub(super) fn split(self) -> (IndexVersion, Box<dyn Values>) {
+        (IndexVersion { definition: Arc::new(self.definition), postings: Postings::new() }, self.function)
     }
 }
 
 impl fmt::Debug for IndexSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "index {:?} of {}", self.0.name, self.0.value_name)
+        write!(f, "index {:?} of {}", self.definition.name, self.definition.value_name)
     }
 }
 
@@ -97,7 +102,6 @@ pub(super) struct Definition {
     value: TypeId,
     value_name: &'static str,
     hasher: hashbrown::DefaultHashBuilder,
-    values: Box<dyn Values>,
 }
 
 impl Definition {
@@ -114,7 +118,8 @@ impl Definition {
 }
 
 /// The erased index function.
-trait Values: Send + Sync {
+pub(super) trait Values: Send + Sync {
+    /// The values that it emits for `object`. Calls user code, changes nothing.
     fn resolve(&self, object: &Object<Opaque>, index: &IndexVersion) -> Result<Vec<Resolved>, Panicked>;
 }
 
@@ -192,11 +197,6 @@ pub(super) struct IndexVersion {
 }
 
 impl IndexVersion {
-    /// The values that the index function emits for `object`. Calls user code, changes nothing.
-    pub(super) fn resolve(&self, object: &Object<Opaque>) -> Result<Vec<Resolved>, Panicked> {
-        self.definition.values.resolve(object, self)
-    }
-
     /// Calls `Eq` of the value.
     fn search<V, Q>(&self, hash: u64, value: &Q) -> Option<(ValueId, &Posting)>
     where

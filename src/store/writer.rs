@@ -3,7 +3,7 @@
 use super::{
     AnyReader, AnySnapshot, IndexError, IndexSpec,
     cell::{Held, VersionCell},
-    index::{Resolved, ValueId},
+    index::{IndexVersion, Resolved, ValueId, Values},
     version::{Item, Version},
 };
 use crate::{
@@ -20,6 +20,8 @@ use std::{collections::VecDeque, fmt};
 pub(crate) struct Writer {
     published: Arc<VersionCell<Version>>,
     current: Held<Version>,
+    /// Per index, its function.
+    functions: Vec<Box<dyn Values>>,
     /// Per index, what each object's values are. Objects without values are not in it.
     values: Vec<HashMap<ObjectKey, Box<[ValueId]>>>,
     /// Numbers the values of all indices.
@@ -79,9 +81,10 @@ impl Writer {
             }
         }
         let values = specs.iter().map(|_| HashMap::new()).collect();
-        let current = Held::new(Version::before_anything(specs.into_iter().map(IndexSpec::empty).collect()));
+        let (indices, functions) = specs.into_iter().map(IndexSpec::split).unzip();
+        let current = Held::new(Version::before_anything(indices));
         let published = Arc::new(VersionCell::new(current.clone()));
-        Ok(Self { published, current, values, number: 0 })
+        Ok(Self { published, current, functions, values, number: 0 })
     }
 
     /// A reader of this store.
@@ -251,12 +254,12 @@ impl Step<'_> {
     }
 
     fn resolve(&self, object: &Object<Opaque>) -> Result<Vec<Vec<Resolved>>, Refusal> {
-        let of_index = |index: &super::index::IndexVersion| {
+        let of_index = |(index, function): (&IndexVersion, &Box<dyn Values>)| {
             let key = Object::key(object);
             let refused = |why| Refusal { key: key.clone(), index: index.definition.name().to_owned(), why };
-            index.resolve(object).map_err(refused)
+            function.resolve(object, index).map_err(refused)
         };
-        self.next.indices.iter().map(of_index).collect()
+        self.next.indices.iter().zip(&self.writer.functions).map(of_index).collect()
     }
 
     fn change_index(&mut self, at: usize, key: &ObjectKey, after: Vec<Resolved>) {
