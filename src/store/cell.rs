@@ -167,23 +167,17 @@ impl<T: Send + Sync> VersionCell<T> {
 
 /// Takes out what is in no slot.
 fn take_free<T>(retired: &mut Vec<Held<T>>) -> Vec<Held<T>> {
-    let mut held = [std::ptr::null_mut(); 64];
-    let mut n = 0;
+    let mut held = Vec::new();
     let mut slot = REGISTRY.load(Ordering::Acquire);
     // SAFETY: slots are never freed, and a slot is complete when it is put on the list.
     while let Some(s) = unsafe { slot.as_ref() } {
         let p = s.holds.load(Ordering::Acquire);
         if !p.is_null() {
-            if n == held.len() {
-                // More readers in the middle of a step than fit: nothing is freed this time.
-                return Vec::new();
-            }
-            held[n] = p;
-            n += 1;
+            held.push(p);
         }
         slot = s.next.load(Ordering::Relaxed);
     }
-    retired.extract_if(.., |r| !held[..n].contains(&r.0.as_ptr().cast())).collect()
+    retired.extract_if(.., |r| !held.contains(&r.0.as_ptr().cast())).collect()
 }
 
 impl<T> Drop for VersionCell<T> {
@@ -334,6 +328,20 @@ mod tests {
         assert_eq!(reader.join(), Ok(0));
         drop(cell.publish(make(101)));
         assert_eq!((drops(), cell.retired()), (101, 0));
+    }
+
+    #[test]
+    fn however_many_readers_are_inside_only_what_they_read_is_kept() {
+        fn inside(n: usize, cell: &VersionCell<Counted>, then: &dyn Fn()) {
+            if n == 0 { then() } else { cell.peek(|_| inside(n - 1, cell, then)) }
+        }
+        let ((cell, make, drops), (other, ..)) = (cell(), cell());
+        inside(100, &other, &|| {
+            for n in 1..=10 {
+                drop(cell.publish(make(n)));
+            }
+            assert_eq!((drops(), cell.retired()), (10, 0));
+        });
     }
 
     #[test]
