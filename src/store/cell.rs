@@ -27,6 +27,10 @@
 //! while the reader still reads it. A slot may show a pointer whose value is long gone, or even another value at the same
 //! address: then the cell keeps something a little longer, never shorter.
 //!
+//! The fence of 3 also acquires what was read before it, and a pointer is used only when it was read before a fence; so
+//! the Acquire of 4 is not needed, and stays because it costs nothing. The checks of all this are `store/model.rs`, and
+//! `store/freeze.rs` for who does not wait for whom.
+//!
 //! Slots first, then the count: the cell's own handle keeps the count above zero until the slots have been read, so a
 //! reader that is about to raise it cannot find it at zero.
 //!
@@ -38,7 +42,7 @@
 use crate::sync::{
     Turn,
     atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence},
-    lazy, thread_local,
+    constant, keep, order, thread_local,
 };
 use std::{ops::Deref, ptr::NonNull};
 
@@ -89,8 +93,10 @@ impl<T> Deref for Held<T> {
 
 impl<T> Drop for Held<T> {
     fn drop(&mut self) {
-        if self.counted().count.fetch_sub(1, Ordering::Release) == 1 {
-            fence(Ordering::Acquire);
+        if self.counted().count.fetch_sub(1, order("cell: a handle is given up", Ordering::Release)) == 1 {
+            if keep("cell: the last handle fences") {
+                fence(Ordering::Acquire);
+            }
             // SAFETY: the count fell to zero here, so no handle is left and none can be made; it came from a box.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         }
@@ -128,7 +134,9 @@ impl<T: Send + Sync> VersionCell<T> {
             let mut seen = self.current.load(Ordering::Relaxed);
             loop {
                 slot.holds.store(seen.cast(), Ordering::Relaxed);
-                fence(Ordering::SeqCst);
+                if keep("cell: the reader's fence") {
+                    fence(Ordering::SeqCst);
+                }
                 let now = self.current.load(Ordering::Acquire);
                 if now == seen {
                     break;
@@ -147,7 +155,9 @@ impl<T: Send + Sync> VersionCell<T> {
     pub(super) fn publish(&self, next: Held<T>) -> Held<T> {
         let mut retired = self.retired.take();
         let old = self.current.swap(next.into_raw(), Ordering::AcqRel);
-        fence(Ordering::SeqCst);
+        if keep("cell: the writer's fence") {
+            fence(Ordering::SeqCst);
+        }
         // SAFETY: `current` stood for one count of it, which is now this handle's; the pointer is never null.
         let old = Held(unsafe { NonNull::new_unchecked(old) });
         retired.push(old.clone());
@@ -199,8 +209,8 @@ struct Slot {
     next: AtomicPtr<Slot>,
 }
 
-lazy! {
-    /// The list of all slots; grows at its head, never shrinks. Made anew for each execution of a model, which leaks it.
+constant! {
+    /// The list of all slots; grows at its head, never shrinks. A model has one for each execution and leaks it.
     static REGISTRY: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
 }
 
@@ -222,7 +232,7 @@ struct Clears(&'static Slot);
 
 impl Drop for Clears {
     fn drop(&mut self) {
-        self.0.holds.store(std::ptr::null_mut(), Ordering::Release);
+        self.0.holds.store(std::ptr::null_mut(), order("cell: the slot is cleared", Ordering::Release));
     }
 }
 

@@ -44,5 +44,9 @@ pub use reader::{Snapshot, StoreReader};
 pub(crate) use version::{AnyReader, AnySnapshot};
 pub(crate) use writer::{Changes, Publication, Writer};
 
+#[cfg(all(test, informer_shuttle))]
+mod freeze;
+#[cfg(all(test, informer_loom))]
+mod model;
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests;

@@ -7,6 +7,9 @@
 //! * stronger, so a false alarm is possible: a `SeqCst` load or store counts as acquire or release only (fences are
 //!   modelled); after a plain store by the waiter, a swap by the waker may be followed by a stale load of the waker's
 //!   own older value. Words with a swap on one side are written by read-modify-writes on both.
+//! * weaker again: an acquire fence also acquires what the threads ordered before it have read, a `SeqCst` fence orders
+//!   all before it with all after a later one, and nobody comes between an access and a fence that follows it. So a
+//!   missing release or acquire is not found where fences stand beside it.
 //! * thread-locals and lazies live for one execution; a thread that outlives main's last line finds them gone.
 
 pub(crate) use super::checked::{Arc, Once, RawCondvar, RawMutex, RawMutexGuard, Seed, Time, Weak};
@@ -76,6 +79,9 @@ macro_rules! lazy {
     };
 }
 pub(crate) use lazy;
+/// Statics that begin with a constant on the machine begin anew in each execution here. The checker may block while it
+/// makes one, which the machine does not: a test of progress touches them before its workers start.
+pub(crate) use lazy as constant;
 
 /// Threads of the model, and its time, which stands still.
 pub(crate) mod os {

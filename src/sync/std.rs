@@ -17,6 +17,14 @@ macro_rules! lazy {
 }
 pub(crate) use lazy;
 
+/// Statics with a constant for a beginning: plain ones.
+macro_rules! constant {
+    ($(#[$m:meta])* $vis:vis static $name:ident: $t:ty = $init:expr;) => {
+        $(#[$m])* $vis static $name: $t = $init;
+    };
+}
+pub(crate) use constant;
+
 /// OS threads and real time.
 pub(crate) mod os {
     use super::Time;

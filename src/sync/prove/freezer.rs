@@ -29,7 +29,7 @@ const RANDOM: usize = 200;
 /// Preemptions of the exhaustive search.
 const PREEMPTIONS: usize = 2;
 /// Executions of the exhaustive search for each point; a search that is cut there is said to be.
-const MOST: usize = 20_000;
+const MOST: usize = 5_000;
 
 /// What one thread of the world does.
 pub type Worker = Box<dyn FnOnce() + Send>;
