@@ -40,6 +40,23 @@ checked() { # NAME SECONDS LINES CARGO_FLAGS.. -- TEST_FLAGS..
   [ "$code" = 0 ] || [ "$f" -gt 0 ] || fail "$name: cargo test ended with $code (124: not done after $limit s)"
 }
 
+# Runs a command that must fail and whose output must match a pattern: a planted fault, which shows that the checker of
+# the stage sees what it looks for.
+check_reports() {
+  local name=$1 limit=$2 pattern=$3 out code=0
+  shift 3
+  printf -- '--- %s: %s (must report: %s)\n' "$name" "$*" "$pattern"
+  out=$(timeout --kill-after=10 "$limit" "$@" </dev/null 2>&1) || code=$?
+  if [ "$code" = 0 ]; then
+    fail "$name: the planted fault was not noticed"
+  elif ! grep -m 1 -E -- "$pattern" <<<"$out"; then
+    printf '%s\n' "$out"
+    fail "$name: ended with $code, but not because of the planted fault"
+  else
+    passed=$((passed + 1))
+  fi
+}
+
 # A failure that is no command's.
 fail() {
   failed=$((failed + 1))

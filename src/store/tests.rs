@@ -511,10 +511,11 @@ fn b_07_a_relist_made_delete_is_in_store_and_indices_before_it_is_told() {
 fn b_58_readers_see_the_old_set_until_they_see_the_whole_new_one() {
     let reader: Arc<Once<AnyReader>> = Arc::default();
     let during = Arc::new(Mutex::new(Vec::new()));
-    let (of_index, seen) = (reader.clone(), during.clone());
+    // Weak, because the reader keeps the index and its function.
+    let (of_index, seen) = (Arc::downgrade(&reader), during.clone());
     // An index function runs in the midst of the replacement.
     let spy = IndexSpec::new("spy", move |_: &u32, _: Emit<'_, u32>| {
-        if let Some(reader) = of_index.get() {
+        if let Some(reader) = of_index.upgrade().as_ref().and_then(|reader| reader.get()) {
             let now: Vec<String> = reader.typed::<u32>().snapshot().objects().map(|o| format!("{o:?}")).collect();
             seen.lock().push(now);
         }
