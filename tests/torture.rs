@@ -659,7 +659,8 @@ fn planned(what: &str) -> ! {
     QUIET.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if !info.payload_as_str().is_some_and(|text| text.starts_with("planned")) {
+            let text = info.payload().downcast_ref::<String>();
+            if !text.is_some_and(|text| text.starts_with("planned")) {
                 before(info);
             }
         }));

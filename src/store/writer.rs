@@ -254,12 +254,13 @@ impl Step<'_> {
     }
 
     fn resolve(&self, object: &Object<Opaque>) -> Result<Vec<Vec<Resolved>>, Refusal> {
-        let of_index = |(index, function): (&IndexVersion, &Box<dyn Values>)| {
+        let of_index = |(index, function): (&IndexVersion, &dyn Values)| {
             let key = Object::key(object);
             let refused = |why| Refusal { key: key.clone(), index: index.definition.name().to_owned(), why };
             function.resolve(object, index).map_err(refused)
         };
-        self.next.indices.iter().zip(&self.writer.functions).map(of_index).collect()
+        let functions = self.writer.functions.iter().map(|f| &**f);
+        self.next.indices.iter().zip(functions).map(of_index).collect()
     }
 
     fn change_index(&mut self, at: usize, key: &ObjectKey, after: Vec<Resolved>) {
