@@ -190,19 +190,21 @@ pub(crate) struct Door(bool, PhantomData<*const ()>);
 impl Door {
     pub(crate) fn enter(clock: &Clock) -> Self {
         let visits = clock.is_manual()
-            && CURRENT.try_with(|me| {
-                if me.manual_home().is_some() {
-                    return false;
-                }
-                match &mut *me.door.borrow_mut() {
-                    Some((_, depth)) => *depth += 1,
-                    none => {
-                        let seat = clock.census().join(&os::current_name(), false, call_out::inside());
-                        *none = Some((seat, 1));
+            && CURRENT
+                .try_with(|me| {
+                    if me.manual_home().is_some() {
+                        return false;
                     }
-                }
-                true
-            }) == Ok(true);
+                    match &mut *me.door.borrow_mut() {
+                        Some((_, depth)) => *depth += 1,
+                        none => {
+                            let seat = clock.census().join(&os::current_name(), false, call_out::inside());
+                            *none = Some((seat, 1));
+                        }
+                    }
+                    true
+                })
+                .unwrap_or(false);
         Self(visits, PhantomData)
     }
 }
