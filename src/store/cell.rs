@@ -14,7 +14,7 @@
 //! | reader | writer |
 //! |---|---|
 //! | 1 read `current` | a swap `current` (AcqRel) |
-//! | 2 store it in the slot | b fence (SeqCst) |
+//! | 2 store it in the slot (Release) | b fence (SeqCst) |
 //! | 3 fence (SeqCst) | c read every slot (Acquire) |
 //! | 4 read `current` again (Acquire); another one: from 2 | d what is in no slot: drop the cell's handle to it |
 //! | 5 use it, or raise its count | |
@@ -24,7 +24,8 @@
 //! later one of that slot. If the writer's does, the second read of the reader (4) sees the swap (a), and the reader does
 //! not use the old value. Without either fence both may miss each other. The Release of 6 and the Acquire of c order what
 //! the reader did, the raised count included, before the writer's drop; with a relaxed 6 the writer could free a value
-//! while the reader still reads it. A slot may show a pointer whose value is long gone, or even another value at the same
+//! while the reader still reads it. The writer may find the store of the reader's *next* 2 instead of that 6, so this is a
+//! Release as well. A slot may show a pointer whose value is long gone, or even another value at the same
 //! address: then the cell keeps something a little longer, never shorter.
 //!
 //! The fence of 3 also acquires what was read before it, and a pointer is used only when it was read before a fence; so
@@ -135,7 +136,7 @@ impl<T: Send + Sync> VersionCell<T> {
         with_slot(|slot| {
             let mut seen = self.current.load(Ordering::Relaxed);
             loop {
-                slot.holds.store(seen.cast(), Ordering::Relaxed);
+                slot.holds.store(seen.cast(), order("cell: the slot is filled", Ordering::Release));
                 if keep("cell: the reader's fence") {
                     fence(Ordering::SeqCst);
                 }

@@ -56,13 +56,18 @@ impl Read {
 
 static KEPT: Reached = Reached::new();
 
-/// One publisher, one reader.
+/// One publisher, one reader that reads once.
 fn world(read: Read, publications: usize) {
+    world_of(read, 1, publications);
+}
+
+/// One publisher, one reader that reads some times.
+fn world_of(read: Read, times: usize, publications: usize) {
     let alive = Arc::new(());
     let cell = Arc::new(VersionCell::new(make(&alive)));
     let reader = {
         let cell = cell.clone();
-        spawn(&Clock::real(), "reader", move || read.from(&cell)).unwrap()
+        spawn(&Clock::real(), "reader", move || (0..times).for_each(|_| read.from(&cell))).unwrap()
     };
     for _ in 0..publications {
         let before = cell.publish(make(&alive));
@@ -122,4 +127,11 @@ fn a_value_that_was_lent_may_be_dropped_by_anybody() {
 fn what_was_kept_is_dropped_by_a_later_publication() {
     prove::model("cell: two publications against peek", Some(3), || world(Read::Peek, 2));
     prove::rejects("cell: the reader's fence", FREED, Some(3), || world(Read::Peek, 2));
+}
+
+/// The publisher may find the slot filled with the second value, and must be ordered after the reader's use of the first.
+#[test]
+fn a_reader_that_reads_again_is_done_with_what_it_read_before() {
+    prove::model("cell: publish against two peeks", Some(3), || world_of(Read::Peek, 2, 1));
+    prove::rejects("cell: the slot is filled", FREED, Some(3), || world_of(Read::Peek, 2, 1));
 }
