@@ -93,6 +93,11 @@ pub(super) fn list(
         }
         match end.continue_token.filter(|token| !token.is_empty()) {
             None => return Ok(state),
+            Some(token) if params.continue_token.as_ref() == Some(&token) => {
+                let error = SourceError::new(SourceErrorKind::Other)
+                    .with_context("a page names itself as the one after it, so the list would never end");
+                return Err(NoState::failed(error, true));
+            }
             Some(token) => {
                 state.paged = true;
                 params.version = VersionMatch::MostRecent;
