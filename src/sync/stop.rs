@@ -25,6 +25,8 @@ struct StopInner {
 
 #[derive(Default)]
 struct Callbacks {
+    /// Somebody stops, and runs them.
+    given: bool,
     next: u64,
     all: BTreeMap<u64, Callback>,
 }
@@ -71,21 +73,30 @@ impl Stop {
 
     /// Makes the request and runs the callbacks on this thread, each contained. The second call does nothing.
     pub fn stop(&self) {
-        let callbacks = {
+        {
             let mut c = self.0.callbacks.lock();
-            // Under the lock: `on_stop` sees either the flag or a list that is still to be run.
+            if std::mem::replace(&mut c.given, true) {
+                return;
+            }
+            // Under the lock: a waiter sees the flag, or is on the list of those who are notified.
             if keep("stop: the flag is set under the lock") {
                 self.0.stopped.store(true, order("stop: the flag is set", Ordering::Release));
             }
-            std::mem::take(&mut c.all)
-        };
+        }
         if !keep("stop: the flag is set under the lock") {
             self.0.stopped.store(true, Ordering::Release);
         }
         if keep("stop: waiters are notified") {
             self.0.callbacks.notify_all();
         }
-        callbacks.into_values().for_each(Callback::run);
+        // One by one, so that a guard can take back what has not begun.
+        while let Some(callback) = self.next_callback() {
+            callback.run();
+        }
+    }
+
+    fn next_callback(&self) -> Option<Callback> {
+        self.0.callbacks.lock().all.pop_first().map(|(_, callback)| callback)
     }
 
     /// Whether the request has been made. *Blocks*: never; one load.
@@ -229,15 +240,19 @@ impl Wake {
     }
 
     fn ring(&self, nudge: bool) {
-        let callbacks: Vec<_> = {
+        let ids: Vec<u64> = {
             let mut s = self.0.state.lock();
             s.nudged |= nudge;
             s.pokes += 1;
-            s.callbacks.values().cloned().collect()
+            s.callbacks.keys().copied().collect()
         };
         self.0.state.notify_all();
-        for f in callbacks {
-            call_out::contain(Site::Hook, || f());
+        // One by one, so that a guard can take back what has not begun.
+        for id in ids {
+            let callback = self.0.state.lock().callbacks.get(&id).cloned();
+            if let Some(f) = callback {
+                call_out::contain(Site::Hook, || f());
+            }
         }
     }
 

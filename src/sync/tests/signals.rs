@@ -164,3 +164,36 @@ fn a_gate_holds_those_who_come_while_it_is_closed() {
     gate.open();
     last.join().unwrap();
 }
+
+#[test]
+fn a_guard_takes_its_callback_back_even_when_others_are_being_run() {
+    let (stop, told) = (Stop::new(), Log::default());
+    let second = Arc::new(Mutex::new(None));
+    let (s, t) = (second.clone(), told.clone());
+    let _first = stop.on_stop(move || {
+        push(&t, "first");
+        let gone = s.lock().take();
+        drop(gone);
+    });
+    let t = told.clone();
+    *second.lock() = Some(stop.on_stop(move || push(&t, "second")));
+    let t = told.clone();
+    let _third = stop.on_stop(move || push(&t, "third"));
+    stop.stop();
+    assert_eq!(*told.lock(), ["first", "third"]);
+
+    let (wake, told) = (Wake::new(&Stop::new(), &Clock::real()), Log::default());
+    let second = Arc::new(Mutex::new(None));
+    let (s, t) = (second.clone(), told.clone());
+    let _first = wake.on_wake(move || {
+        push(&t, "first");
+        let gone = s.lock().take();
+        drop(gone);
+    });
+    let t = told.clone();
+    *second.lock() = Some(wake.on_wake(move || push(&t, "second")));
+    let t = told.clone();
+    let _third = wake.on_wake(move || push(&t, "third"));
+    wake.nudge();
+    assert_eq!(*told.lock(), ["first", "third"]);
+}
