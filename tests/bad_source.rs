@@ -252,7 +252,10 @@ impl Drop for MadStream {
 
 /// What a handler was given last, by key; and what made no sense.
 #[derive(Clone, Default)]
-struct Story(Arc<Mutex<(HashMap<ObjectKey, Object<Item>>, Vec<String>)>>);
+struct Story(Arc<Mutex<Told>>);
+
+/// What it has of each object, and what was wrong.
+type Told = (HashMap<ObjectKey, Object<Item>>, Vec<String>);
 
 impl Story {
     fn hear(&self, e: &Event<Item>) {
