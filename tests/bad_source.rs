@@ -227,9 +227,9 @@ impl WatchStream<Item> for MadStream {
             0..3 => WatchEvent::Added(item()),
             3..6 => WatchEvent::Modified(item()),
             6 | 7 => WatchEvent::Deleted(item()),
-            8 => WatchEvent::Bookmark { version: self.source.version() },
+            8 => WatchEvent::Bookmark { version: self.source.version(), initial_events_end: dice.below(4) == 0 },
             _ if dice.below(2) == 0 => return Next::Woken,
-            _ => WatchEvent::Undecodable(self.source.undecodable()),
+            _ => WatchEvent::Undecodable { object: self.source.undecodable(), deleted: dice.below(3) == 0 },
         })
     }
 
@@ -402,9 +402,10 @@ impl WatchStream<Item> for Once {
         match self.0.take() {
             None | Some(Brings::End) => Next::End,
             Some(Brings::Failure(kind)) => Next::Failed(kind.into()),
-            Some(Brings::OldBookmark) => Next::Event(WatchEvent::Bookmark { version: String::new() }),
+            Some(Brings::OldBookmark) => Next::Event(WatchEvent::Bookmark { version: String::new(), initial_events_end: false }),
             Some(Brings::Nameless) => {
-                Next::Event(WatchEvent::Undecodable(Undecodable { key: None, version: None, why: "?".into() }))
+                let object = Undecodable { key: None, version: None, why: "?".into() };
+                Next::Event(WatchEvent::Undecodable { object, deleted: false })
             }
             Some(Brings::NoTime) => Next::Deadline,
             Some(Brings::Stopped) => Next::Stopped,

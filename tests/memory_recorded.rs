@@ -31,7 +31,13 @@ fn list_params(version: VersionMatch) -> ListParams {
 }
 
 fn watch_params(from: &str) -> WatchParams {
-    WatchParams { from: from.to_owned(), timeout: Duration::from_secs(5), bookmarks: false, scope: Scope::default() }
+    WatchParams {
+        from: from.to_owned(),
+        timeout: Duration::from_secs(5),
+        bookmarks: false,
+        initial_events: false,
+        scope: Scope::default(),
+    }
 }
 
 fn list(server: &Server, stop: &Stop, params: &ListParams) -> Result<ListEnd, SourceErrorKind> {

@@ -254,7 +254,7 @@ fn list_and_watch(source: &Replay, clock: &ManualClock, pages_of: Option<u32>, s
                     Next::Event(WatchEvent::Added(o)) => Frame::Added(o),
                     Next::Event(WatchEvent::Modified(o)) => Frame::Modified(o),
                     Next::Event(WatchEvent::Deleted(o)) => Frame::Deleted(o),
-                    Next::Event(WatchEvent::Bookmark { version }) => Frame::Bookmark(version),
+                    Next::Event(WatchEvent::Bookmark { version, .. }) => Frame::Bookmark(version),
                     Next::Failed(e) => break Some(e),
                     Next::End => break None,
                     Next::Deadline => return store,
@@ -294,7 +294,13 @@ fn list(source: &Replay, stop: &Stop, first: ListParams) -> Option<(String, Vec<
 }
 
 fn watch_from(version: &str) -> WatchParams {
-    WatchParams { from: version.to_owned(), timeout: Duration::from_secs(300), bookmarks: true, scope: Scope::default() }
+    WatchParams {
+        from: version.to_owned(),
+        timeout: Duration::from_secs(300),
+        bookmarks: true,
+        initial_events: false,
+        scope: Scope::default(),
+    }
 }
 
 // ---- the whole pipeline ---------------------------------------------------------------------------------------------

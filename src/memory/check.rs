@@ -297,12 +297,12 @@ impl<R: Resource> StreamChecker<R> {
         Self::with(server, Scope::default(), Selection::default())
     }
 
-    /// For a listener behind a source with this scope.
+    /// For a listener behind a source with this scope, its shard included.
     ///
     /// # Errors
     /// As a request with this scope.
     pub fn scoped(server: &Server, scope: &Scope) -> Result<Self, SourceError> {
-        Ok(Self::with(server, scope.clone(), Selection::parse::<R>(scope)?))
+        Ok(Self::with(server, scope.clone(), Selection::parse::<R>(scope)?.sharded(scope.shard)))
     }
 
     fn with(server: &Server, scope: Scope, selection: Selection) -> Self {

@@ -21,6 +21,7 @@ pub struct Fault {
     kind: Option<RequestKind>,
     of: Option<TypeId>,
     pages_only: bool,
+    streams_only: bool,
     nth: u64,
     times: Option<u64>,
     until: Option<Instant>,
@@ -41,6 +42,8 @@ pub(super) enum Effect {
     Silence { when: When },
     /// One object of the answer cannot be read.
     Garble { at: u64, key: bool },
+    /// A streamed state does not say where it ends.
+    NoEndMark,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +62,22 @@ pub(super) enum Break {
 
 impl Fault {
     fn new(effect: Effect) -> Self {
-        Self { effect, delay: None, kind: None, of: None, pages_only: false, nth: 1, times: Some(1), until: None }
+        Self {
+            effect,
+            delay: None,
+            kind: None,
+            of: None,
+            pages_only: false,
+            streams_only: false,
+            nth: 1,
+            times: Some(1),
+            until: None,
+        }
+    }
+
+    /// Of watches only, those that begin with the state included.
+    fn of_streams(effect: Effect) -> Self {
+        Self { streams_only: true, ..Self::new(effect) }
     }
 
     /// The request is answered with this failure: an error of `list` or of `watch`.
@@ -85,7 +103,7 @@ impl Fault {
 
     /// The stream fails `d` after it was opened. Watches only.
     pub fn fail_in(d: Duration, kind: SourceErrorKind) -> Self {
-        Self { kind: Some(RequestKind::Watch), ..Self::new(Effect::Break { when: When::After(d), how: Break::Fail(kind) }) }
+        Self::of_streams(Effect::Break { when: When::After(d), how: Break::Fail(kind) })
     }
 
     /// The connection is cut after `n` frames, or items of a list.
@@ -95,17 +113,28 @@ impl Fault {
 
     /// The server ends the stream in order after `n` frames. Watches only.
     pub fn close_after(n: u64) -> Self {
-        Self { kind: Some(RequestKind::Watch), ..Self::new(Effect::Break { when: When::Frames(n), how: Break::Clean }) }
+        Self::of_streams(Effect::Break { when: When::Frames(n), how: Break::Clean })
     }
 
     /// The server ends the stream in order `d` after it was opened. Watches only.
     pub fn close_in(d: Duration) -> Self {
-        Self { kind: Some(RequestKind::Watch), ..Self::new(Effect::Break { when: When::After(d), how: Break::Clean }) }
+        Self::of_streams(Effect::Break { when: When::After(d), how: Break::Clean })
     }
 
     /// After `n` frames the line is half open: nothing more comes, not even an end, until it is cut. Watches only.
     pub fn silence_after(n: u64) -> Self {
-        Self { kind: Some(RequestKind::Watch), ..Self::new(Effect::Silence { when: When::Frames(n) }) }
+        Self::of_streams(Effect::Silence { when: When::Frames(n) })
+    }
+
+    /// From `d` after its opening on the line is half open: nothing more comes, not even an end, until it is cut.
+    /// Watches only.
+    pub fn silence_in(d: Duration) -> Self {
+        Self::of_streams(Effect::Silence { when: When::After(d) })
+    }
+
+    /// A watch that begins with the state does not say where that ends, and goes on with the changes.
+    pub fn no_end_mark() -> Self {
+        Self::new(Effect::NoEndMark).on_streamed()
     }
 
     /// The `n`-th object of the answer (the first is 1) cannot be decoded, though its key and version can.
@@ -132,10 +161,17 @@ impl Fault {
         self.on_list()
     }
 
-    /// Only watches.
+    /// Only watches, and none that begins with the state.
     #[must_use]
     pub fn on_watch(mut self) -> Self {
         self.kind = Some(RequestKind::Watch);
+        self
+    }
+
+    /// Only watches that begin with the state.
+    #[must_use]
+    pub fn on_streamed(mut self) -> Self {
+        self.kind = Some(RequestKind::StreamedList);
         self
     }
 
@@ -196,6 +232,7 @@ impl Installed {
         f.kind.is_none_or(|k| k == asked.kind())
             && f.of.is_none_or(|t| t == of)
             && (!f.pages_only || page)
+            && (!f.streams_only || asked.kind() != RequestKind::List)
             && f.until.is_none_or(|t| now < t)
             && f.times.is_none_or(|n| self.struck < n)
     }

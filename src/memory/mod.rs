@@ -13,6 +13,8 @@
 //!   exact lists, and pages after a restart;
 //! * a watch from a version that the server has not reached is opened and stays silent; a list waits three seconds for
 //!   the version and then says `TooLargeVersion`;
+//! * a watch may begin with the state: its objects as added, a bookmark that says that this was all (only if bookmarks
+//!   were asked for), then the changes; from a version that is not reached it says `TooLargeVersion` in the stream;
 //! * with a selector, an object that leaves the selection is deleted for the watcher, with its previous state and the
 //!   new version; one that enters it is added;
 //! * the pages of a list all show the state at the first one; lists at any version (`0`) come whole.

@@ -22,7 +22,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// List or watch.
+    /// List, watch, or a watch that begins with the state.
     pub const fn kind(&self) -> RequestKind {
         self.asked.kind()
     }
@@ -35,7 +35,7 @@ impl Request {
         }
     }
 
-    /// The parameters, when it was a watch.
+    /// The parameters, when it was a watch of either kind.
     pub const fn watch(&self) -> Option<&WatchParams> {
         match &self.asked {
             Asked::Watch(p) => Some(p),
@@ -49,15 +49,16 @@ impl Request {
 pub enum Asked {
     /// A list.
     List(ListParams),
-    /// A watch.
+    /// A watch, perhaps one that begins with the state.
     Watch(WatchParams),
 }
 
 impl Asked {
-    /// List or watch.
+    /// List, watch, or a watch that begins with the state.
     pub const fn kind(&self) -> RequestKind {
         match self {
             Self::List(_) => RequestKind::List,
+            Self::Watch(p) if p.initial_events => RequestKind::StreamedList,
             Self::Watch(_) => RequestKind::Watch,
         }
     }

@@ -1,7 +1,7 @@
 //! Selectors: which objects a request is about. Parsed from Kubernetes' text, refused as the real server refuses.
 
 use super::Resource;
-use crate::source::{Scope, SourceError, SourceErrorKind};
+use crate::source::{Scope, Shard, SourceError, SourceErrorKind};
 
 /// A parsed [`Scope`]: a namespace, and requirements that must all hold.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -9,6 +9,7 @@ pub(super) struct Selection {
     namespace: Option<String>,
     labels: Vec<Requirement>,
     fields: Vec<Requirement>,
+    shard: Option<Shard>,
 }
 
 /// What one label or field must be.
@@ -39,7 +40,7 @@ impl Requirement {
 }
 
 impl Selection {
-    /// Parses the selectors of `scope` for objects of type `R`.
+    /// Parses the selectors of `scope` for objects of type `R`. As the real server, it knows nothing of shards.
     ///
     /// # Errors
     /// `Server { code: 400, .. }` for a text that is no selector and for a field that `R` does not offer.
@@ -52,7 +53,12 @@ impl Selection {
                 return Err(refused(format!("{:?} is not a field that this resource can be selected by", field.name)));
             }
         }
-        Ok(Self { namespace: scope.namespace.clone(), labels, fields })
+        Ok(Self { namespace: scope.namespace.clone(), labels, fields, shard: None })
+    }
+
+    /// Only the objects of this shard.
+    pub(super) fn sharded(self, shard: Option<Shard>) -> Self {
+        Self { shard, ..self }
     }
 
     /// Whether a namespace is asked for, and not this one.
@@ -62,11 +68,11 @@ impl Selection {
 
     /// Whether `object` is selected. Calls user code.
     pub(super) fn matches<R: Resource>(&self, object: &R) -> bool {
-        if self.namespace.is_none() && self.labels.is_empty() && self.fields.is_empty() {
+        if self.namespace.is_none() && self.labels.is_empty() && self.fields.is_empty() && self.shard.is_none() {
             return true;
         }
         let meta = object.meta();
-        if self.excludes_namespace(meta.namespace) {
+        if self.excludes_namespace(meta.namespace) || self.shard.is_some_and(|s| !s.owns(meta.namespace, meta.name)) {
             return false;
         }
         let field_holds = |r: &Requirement| match r.name.as_str() {

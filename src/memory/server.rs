@@ -85,6 +85,7 @@ impl Server {
                 bookmark_period: Duration::from_secs(60),
                 page_life: Duration::from_secs(300),
                 too_large_wait: Duration::from_secs(3),
+                streams_states: true,
             },
             first_version: 1,
             seed: 0,
@@ -433,7 +434,7 @@ impl ServerBuilder {
         self
     }
 
-    /// How long a list waits for a version that is not reached yet. 3 s by default, as the real one.
+    /// How long a list, or a watch that begins with the state, waits for a version that is not reached yet. 3 s by default, as the real one.
     #[must_use]
     pub const fn too_large_wait(mut self, wait: Duration) -> Self {
         self.options.too_large_wait = wait;
@@ -446,6 +447,14 @@ impl ServerBuilder {
     #[must_use]
     pub const fn cached(mut self, yes: bool) -> Self {
         self.options.cached = yes;
+        self
+    }
+
+    /// Whether a watch may begin with the state ([`crate::source::WatchParams::initial_events`]); without, that is
+    /// refused. It may by default.
+    #[must_use]
+    pub const fn streams_states(mut self, yes: bool) -> Self {
+        self.options.streams_states = yes;
         self
     }
 

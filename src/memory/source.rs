@@ -30,12 +30,20 @@ use std::{marker::PhantomData, ops::ControlFlow, time::Duration};
 /// or withholds the answer; always on the server's clock, and until stop at most.
 pub struct Source<R> {
     server: Server,
+    patience: Option<Duration>,
     of: PhantomData<fn() -> R>,
 }
 
 impl<R: Resource> Source<R> {
     pub(super) fn new(server: Server) -> Self {
-        Self { server, of: PhantomData }
+        Self { server, patience: None, of: PhantomData }
+    }
+
+    /// The same source, but for a list or the opening of a watch that takes longer than this: it gives up with
+    /// [`SourceErrorKind::Timeout`], as a client over a network does. Without, it waits for ever.
+    #[must_use]
+    pub fn give_up_after(self, patience: Duration) -> Self {
+        Self { patience: Some(patience), ..self }
     }
 
     /// The server behind it.
@@ -46,7 +54,7 @@ impl<R: Resource> Source<R> {
 
 impl<R> Clone for Source<R> {
     fn clone(&self) -> Self {
-        Self { server: self.server.clone(), of: PhantomData }
+        Self { server: self.server.clone(), ..*self }
     }
 }
 
@@ -103,18 +111,26 @@ struct Plan<R> {
 }
 
 impl<R: Resource> Source<R> {
-    /// Waits out the delay of a fault, or for ever.
-    fn wait(call: &Call, wake: &Wake, delay: Option<Duration>, for_ever: bool) -> Result<(), Refusal> {
-        if delay.is_none() && !for_ever {
-            return Ok(());
+    /// Waits out what a fault does before the answer: its delay, or for ever. Says what is wrong with the answer.
+    fn struck<'c>(&self, call: &'c Call, wake: &Wake) -> Result<&'c Effect, Refusal> {
+        let Some(strike) = &call.strike else { return Ok(&Effect::Pass) };
+        let hangs = strike.effect == Effect::Hang;
+        if hangs || strike.delay.is_some() {
+            let deadline = if hangs { Deadline::never() } else { strike.delay.unwrap_or_default().into() };
+            self.wait_until(call, wake, deadline, || false)?;
         }
-        let deadline = if for_ever { Deadline::never() } else { delay.unwrap_or_default().into() };
-        Self::wait_until(call, wake, deadline, || false).map(|_| ())
+        match &strike.effect {
+            Effect::Refuse(kind) => refuse(kind.clone(), "a fault of the script"),
+            effect => Ok(effect),
+        }
     }
 
     /// Waits until `ready`, which is asked under no lock, or the deadline; says which.
-    fn wait_until(call: &Call, wake: &Wake, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<bool, Refusal> {
-        let at = Deadline::from(deadline.on(wake.clock()));
+    fn wait_until(&self, call: &Call, wake: &Wake, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<bool, Refusal> {
+        let until = deadline.on(wake.clock());
+        let given_up = self.patience.and_then(|p| wake.clock().now().checked_add(p));
+        let too_long = given_up.filter(|g| until.is_none_or(|u| *g < u));
+        let at = Deadline::from(too_long.or(until));
         call.shared.lock().wait_for(call.number, None, wake);
         let outcome = loop {
             let woken = wake.wait_until(at, || call.line.fate() != Fate::Open || ready());
@@ -123,6 +139,7 @@ impl<R: Resource> Source<R> {
             }
             match woken {
                 None => break Ok(true),
+                Some(Woken::Deadline) if too_long.is_some() => break refuse(SourceErrorKind::Timeout, "no answer in time"),
                 Some(Woken::Deadline) => break Ok(false),
                 Some(Woken::Stopped) => break refuse(SourceErrorKind::Stopped, "while waiting for the answer"),
                 Some(Woken::Nudged) => {}
@@ -134,7 +151,7 @@ impl<R: Resource> Source<R> {
     }
 
     /// Finds the state to list.
-    fn plan(call: &Call, wake: &Wake, params: &ListParams) -> Result<Plan<R>, Refusal> {
+    fn plan(&self, call: &Call, wake: &Wake, params: &ListParams) -> Result<Plan<R>, Refusal> {
         let shared = &call.shared;
         let now = shared.clock.now();
         let limit = params.limit.filter(|n| *n > 0).map(|n| n as usize);
@@ -165,7 +182,7 @@ impl<R: Resource> Source<R> {
         if shared.lock().version < wanted {
             let cached = shared.options.cached;
             let patience = if cached { shared.options.too_large_wait } else { Duration::ZERO };
-            if !Self::wait_until(call, wake, patience.into(), || shared.lock().version >= wanted)? {
+            if !self.wait_until(call, wake, patience.into(), || shared.lock().version >= wanted)? {
                 let retry_after = cached.then_some(Duration::from_secs(1));
                 return refuse(SourceErrorKind::TooLargeVersion { retry_after }, "the server has not seen this version");
             }
@@ -190,19 +207,16 @@ impl<R: Resource> Source<R> {
     }
 
     fn answer_list(
+        &self,
         call: &Call,
         stop: &Stop,
         params: &ListParams,
         sink: &mut dyn FnMut(Result<R, Undecodable>) -> ControlFlow<()>,
     ) -> Result<(ListEnd, usize), Refusal> {
         let wake = Wake::new(stop, &call.shared.clock);
-        let (effect, delay) = call.strike.as_ref().map_or((&Effect::Pass, None), |s| (&s.effect, s.delay));
-        Self::wait(call, &wake, delay, *effect == Effect::Hang)?;
-        if let Effect::Refuse(kind) = effect {
-            return refuse(kind.clone(), "a fault of the script");
-        }
+        let effect = self.struck(call, &wake)?;
         let selection = Selection::parse::<R>(&params.scope)?;
-        let plan = Self::plan(call, &wake, params)?;
+        let plan = self.plan(call, &wake, params)?;
 
         let (mut items, mut last, mut more) = (0_usize, None, false);
         let from = plan.after.as_ref().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
@@ -254,14 +268,13 @@ impl<R: Resource> Source<R> {
         Ok((ListEnd { version: version.to_string(), continue_token: next }, items))
     }
 
-    fn answer_watch(call: &Call, stop: &Stop, params: &WatchParams) -> Result<(Selection, u64), Refusal> {
+    fn answer_watch(&self, call: &Call, stop: &Stop, params: &WatchParams) -> Result<(Selection, u64), Refusal> {
         let wake = Wake::new(stop, &call.shared.clock);
-        let (effect, delay) = call.strike.as_ref().map_or((&Effect::Pass, None), |s| (&s.effect, s.delay));
-        Self::wait(call, &wake, delay, *effect == Effect::Hang)?;
-        if let Effect::Refuse(kind) = effect {
-            return refuse(kind.clone(), "a fault of the script");
-        }
+        self.struck(call, &wake)?;
         let selection = Selection::parse::<R>(&params.scope)?;
+        if params.initial_events && !call.shared.options.streams_states {
+            return refuse(SourceErrorKind::WatchListUnsupported, "sendInitialEvents is forbidden for watch");
+        }
         let from = if params.from.is_empty() { Some(0) } else { parse_version(&params.from) };
         match from {
             Some(from) => Ok((selection, from)),
@@ -303,7 +316,7 @@ impl<R: Resource> ListerWatcher for Source<R> {
         let Some(call) = Call::begin::<R>(&self.server.0, Asked::List(params.clone())) else {
             return refuse(SourceErrorKind::ConnectionRefused, "the embedded server is down");
         };
-        let outcome = Self::answer_list(&call, stop, params, sink);
+        let outcome = self.answer_list(&call, stop, params, sink);
         call.answered(match &outcome {
             Ok((end, items)) => {
                 Answer::Listed { version: end.version.clone(), items: *items, more: end.continue_token.is_some() }
@@ -317,7 +330,7 @@ impl<R: Resource> ListerWatcher for Source<R> {
         let Some(call) = Call::begin::<R>(&self.server.0, Asked::Watch(params.clone())) else {
             return refuse(SourceErrorKind::ConnectionRefused, "the embedded server is down");
         };
-        match Self::answer_watch(&call, stop, params) {
+        match self.answer_watch(&call, stop, params) {
             Ok((selection, from)) => {
                 call.answered(Answer::Watched { frames: 0, ended: None });
                 Ok(Box::new(Stream::<R>::open(call, params, selection, from)))
@@ -331,6 +344,10 @@ impl<R: Resource> ListerWatcher for Source<R> {
 
     fn compare(&self, a: &str, b: &str) -> Option<std::cmp::Ordering> {
         compare_decimal(a, b)
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        true
     }
 }
 

@@ -36,6 +36,7 @@ pub(super) struct Options {
     pub(super) bookmark_period: Duration,
     pub(super) page_life: Duration,
     pub(super) too_large_wait: Duration,
+    pub(super) streams_states: bool,
 }
 
 pub(super) struct Shared {

@@ -3,7 +3,8 @@
 //! It reads the log of its collection from a position of its own, a chunk at a time; what it has taken is on the line
 //! and survives trimming, but not a cut. Between the chunks it looks at its clock: end of the watch, bookmarks, faults.
 //!
-//! States: *open*; *silent* (a fault: only a cut gets through, as on a half-open line); *over* (the end was told).
+//! States: *open*; *silent* (a fault: only a cut gets through, as on a half-open line); *over* (the end was told). A
+//! watch that begins with the state first waits for its version, then has the mark behind the state to deliver.
 
 use super::{
     faults::{Break, Effect, When},
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::{
     flow::Object,
-    source::{Next, SourceError, SourceErrorKind, WatchEvent, WatchParams, WatchStream},
+    source::{Next, Scope, SourceError, SourceErrorKind, WatchEvent, WatchParams, WatchStream},
     sync::{
         Arc, Deadline, Instant, Wake, Woken,
         atomic::Ordering,
@@ -34,14 +35,28 @@ const UNSTATED: Duration = Duration::from_secs(1800);
 
 /// What is to be delivered next.
 enum Item<R> {
-    /// Part of the state that a watch from version 0 begins with.
+    /// Part of the state that a watch begins with.
     State(Object<R>),
     Change(Arc<Change<R>>),
+}
+
+/// How far a watch is that begins with the state.
+#[derive(Clone, Copy)]
+enum Beginning {
+    /// The state must not be older than this, and the server has until then to get there.
+    Awaited { version: u64, until: Option<Instant> },
+    /// The state has been taken: its version, and the last change in it. A mark follows it.
+    Taken { version: u64, seq: u64 },
+    /// That is behind it.
+    Over,
 }
 
 pub(super) struct Stream<R: Resource> {
     call: Call,
     selection: Selection,
+    scope: Scope,
+    bookmarks: bool,
+    beginning: Beginning,
     reader: Reader,
     /// Everything up to this version has been taken from the log.
     reached: u64,
@@ -65,24 +80,23 @@ impl<R: Resource> Stream<R> {
         let lasts = if params.timeout.is_zero() { UNSTATED } else { params.timeout };
         let ends = opened.checked_add(lasts);
         let marked = params.bookmarks && shared.options.cached;
-        let mut taken = VecDeque::new();
         let mut state = shared.lock();
-        let version = state.version;
         let collection = shared.collection::<R>(&mut state);
-        let (from, expired) = if from == 0 {
-            // Begin with the state of now.
-            taken.extend(collection.now(version, 0).objects.values().cloned().map(Item::State));
-            (version, false)
-        } else {
-            (from, from < collection.floor())
-        };
+        // Whoever asks from nowhere gets the state as well, without a mark.
+        let whole = params.initial_events || from == 0;
+        let expired = !whole && from < collection.floor();
         let reader = collection.reader(from, ends);
         drop(state);
-        Self {
+        let patience = if shared.options.cached { shared.options.too_large_wait } else { Duration::ZERO };
+        let until = opened.checked_add(patience);
+        let mut stream = Self {
             selection,
+            scope: params.scope.clone(),
+            bookmarks: params.bookmarks && params.initial_events,
+            beginning: if whole { Beginning::Awaited { version: from, until } } else { Beginning::Over },
             reader,
             reached: from,
-            taken,
+            taken: VecDeque::new(),
             mark: None,
             opened,
             next_mark: if marked { opened.checked_add(shared.options.bookmark_period) } else { None },
@@ -92,7 +106,11 @@ impl<R: Resource> Stream<R> {
             silent: false,
             over: false,
             call,
+        };
+        if whole {
+            stream.begin(from);
         }
+        stream
     }
 
     /// What can be had now. When there is nothing, `wake` is poked once there may be.
@@ -117,6 +135,34 @@ impl<R: Resource> Stream<R> {
             if self.expired {
                 return Some(self.fail(SourceErrorKind::Expired, "too old a version to watch from"));
             }
+            if let Beginning::Awaited { version, until } = self.beginning
+                && !self.begin(version)
+            {
+                if until.is_some_and(|at| now >= at) {
+                    let retry_after = self.call.shared.options.cached.then_some(Duration::from_secs(1));
+                    let kind = SourceErrorKind::TooLargeVersion { retry_after };
+                    return Some(self.fail(kind, "the server has not seen this version"));
+                }
+                if let Some(wake) = wake {
+                    // Any write moves the version on, also one of another resource.
+                    let mut state = self.call.shared.lock();
+                    state.wait_for(self.call.number, None, wake);
+                    if state.version >= version {
+                        continue;
+                    }
+                }
+                return None;
+            }
+            if let Beginning::Taken { version, seq } = self.beginning
+                && self.taken.is_empty()
+            {
+                self.beginning = Beginning::Over;
+                if self.bookmarks && self.effect() != Some(&Effect::NoEndMark) {
+                    // From now on somebody may know this whole state.
+                    self.call.shared.collection::<R>(&mut self.call.shared.lock()).listed(self.scope.clone(), seq);
+                    return Some(self.deliver(bookmark(version, true)));
+                }
+            }
             if let Some(item) = self.taken.pop_front() {
                 match self.frame(&item) {
                     Ok(None) => continue,
@@ -128,7 +174,7 @@ impl<R: Resource> Stream<R> {
                 }
             }
             if self.mark.take_if(|m| *m <= self.reached).is_some() {
-                return Some(self.deliver(WatchEvent::Bookmark { version: self.reached.to_string() }));
+                return Some(self.deliver(bookmark(self.reached, false)));
             }
             if self.pull(now, wake) {
                 continue;
@@ -143,6 +189,26 @@ impl<R: Resource> Stream<R> {
                 return None;
             }
         }
+    }
+
+    /// Takes the state, if the server has reached this version.
+    fn begin(&mut self, version: u64) -> bool {
+        let shared = self.call.shared.clone();
+        let mut state = shared.lock();
+        if state.version < version {
+            return false;
+        }
+        let (newest, seq) = (state.version, state.seq);
+        let collection = shared.collection::<R>(&mut state);
+        self.taken.extend(collection.now(newest, seq).objects.values().cloned().map(Item::State));
+        self.reader = collection.reader(newest, self.reader.ends);
+        self.reached = newest;
+        self.beginning = Beginning::Taken { version: newest, seq };
+        true
+    }
+
+    fn effect(&self) -> Option<&Effect> {
+        self.call.strike.as_ref().map(|s| &s.effect)
     }
 
     /// Takes the next chunk from the log. True when there was one, or the watch turned out to be over.
@@ -240,8 +306,11 @@ impl<R: Resource> Stream<R> {
                 }
             }
         })?;
-        Ok(frame.map(|(object, frame)| match self.call.strike.as_ref().map(|s| &s.effect) {
-            Some(Effect::Garble { at, key }) if *at == self.objects + 1 => WatchEvent::Undecodable(garbled(object, *key)),
+        Ok(frame.map(|(object, frame)| match self.effect() {
+            Some(Effect::Garble { at, key }) if *at == self.objects + 1 => {
+                let deleted = matches!(frame, WatchEvent::Deleted(_));
+                WatchEvent::Undecodable { object: garbled(object, *key), deleted }
+            }
             _ => frame,
         }))
     }
@@ -282,7 +351,11 @@ impl<R: Resource> Stream<R> {
         if self.silent {
             return None;
         }
-        [self.reader.ends, self.next_mark, self.last_mark, fault].into_iter().flatten().min()
+        let too_late = match self.beginning {
+            Beginning::Awaited { until, .. } => until,
+            Beginning::Taken { .. } | Beginning::Over => None,
+        };
+        [self.reader.ends, self.next_mark, self.last_mark, too_late, fault].into_iter().flatten().min()
     }
 }
 
@@ -314,6 +387,10 @@ impl<R: Resource> WatchStream<R> for Stream<R> {
     fn ready(&mut self) -> Option<Next<R>> {
         if self.over { None } else { self.poll(None) }
     }
+}
+
+fn bookmark<R>(version: u64, initial_events_end: bool) -> WatchEvent<R> {
+    WatchEvent::Bookmark { version: version.to_string(), initial_events_end }
 }
 
 impl<R: Resource> Drop for Stream<R> {

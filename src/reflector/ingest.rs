@@ -2,13 +2,15 @@
 //!
 //! Every object that is received takes the same way, whatever brought it: its metadata is read once, the transform is
 //! applied once, the [`Object`] is made, and its type is forgotten. What cannot be had becomes a [`Failed`] that says
-//! as much of the object as could be read. Every call of the source's and the transform's code is contained here, so
+//! as much of the object as could be read. An object of another shard goes no further than its metadata: a list passes
+//! over it, and of a frame of a watch its version is left, as a bookmark. Every call of the source's and the transform's code is contained here, so
 //! that the loop above sees values only.
 
 use crate::{
     flow::{DeltaSink, KeyRef, Label, Meta, Object, ObjectKey, Opaque},
     source::{
-        ListEnd, ListParams, ListerWatcher, Next, SourceError, SourceErrorKind, Undecodable, WatchEvent, WatchParams, WatchStream,
+        ListEnd, ListParams, ListerWatcher, Next, Shard, SourceError, SourceErrorKind, Undecodable, WatchEvent, WatchParams,
+        WatchStream,
     },
     sync::{
         Arc, Deadline, Stop, Wake,
@@ -29,6 +31,19 @@ pub(crate) struct Failed {
     pub(crate) version: Option<String>,
     /// What went wrong.
     pub(crate) why: String,
+    /// The source could not decode it. Else it has no proper name, or was not transformed.
+    pub(crate) undecodable: bool,
+}
+
+impl Failed {
+    fn new(key: Option<ObjectKey>, version: Option<String>, why: String) -> Self {
+        Self { key, version, why, undecodable: false }
+    }
+}
+
+/// An object of another shard.
+struct NotOurs {
+    version: String,
 }
 
 /// What incoming objects may share with those that the sink has.
@@ -38,6 +53,19 @@ pub(crate) struct Share<'a> {
     pub(crate) sink: &'a dyn DeltaSink<Opaque>,
     /// Whether an object with the same version is the same, and the one there can stand for the one that came.
     pub(crate) reuse: bool,
+    /// Only these objects are wanted.
+    pub(crate) shard: Option<Shard>,
+}
+
+impl Share<'_> {
+    fn wants(&self, namespace: &str, name: &str) -> bool {
+        self.shard.is_none_or(|shard| shard.owns(namespace, name))
+    }
+
+    /// Whether it is wanted; yes, when nobody knows which object it is.
+    fn wants_failed(&self, key: Option<&ObjectKey>) -> bool {
+        key.is_none_or(|key| self.wants(key.namespace(), key.name()))
+    }
 }
 
 /// A source whose types are forgotten. Nothing in it panics.
@@ -87,7 +115,7 @@ struct Ingest<L, F> {
 
 /// The part of [`Ingest`] that an open stream needs; hides the transform's type from it.
 trait Take<O>: Send + Sync {
-    fn take(&self, raw: O, share: Share<'_>) -> Ingested;
+    fn take(&self, raw: O, share: Share<'_>) -> Result<Ingested, NotOurs>;
 }
 
 impl<L, F, T, E> Take<L::Object> for Ingest<L, F>
@@ -97,15 +125,19 @@ where
     T: Send + Sync + 'static,
     E: fmt::Display,
 {
-    fn take(&self, raw: L::Object, share: Share<'_>) -> Ingested {
+    fn take(&self, raw: L::Object, share: Share<'_>) -> Result<Ingested, NotOurs> {
         let raw = Foreign::new(raw);
         let (label, known) = match call_out::call(Site::Source, || self.source.meta(&raw)) {
-            Ok(meta) => name(meta, share)?,
-            Err(panicked) => return Err(Failed { key: None, version: None, why: panicked.to_string() }),
+            Ok(meta) if !share.wants(meta.namespace, meta.name) => return Err(NotOurs { version: meta.version.to_owned() }),
+            Ok(meta) => match name(meta, share) {
+                Ok(named) => named,
+                Err(failed) => return Ok(Err(failed)),
+            },
+            Err(panicked) => return Ok(Err(Failed::new(None, None, panicked.to_string()))),
         };
         let raw = raw.into_inner();
         let transformed = call_out::call(Site::Transform, || (self.transform)(raw).map_err(|e| e.to_string()));
-        match transformed.unwrap_or_else(|panicked| Err(panicked.to_string())) {
+        Ok(match transformed.unwrap_or_else(|panicked| Err(panicked.to_string())) {
             Ok(value) => match known.filter(|known| share.reuse && label.same_version(known)) {
                 Some(known) => {
                     drop(Foreign::new(value));
@@ -115,9 +147,9 @@ where
             },
             Err(why) => {
                 let version = Some(label.version().to_string()).filter(|v| !v.is_empty());
-                Err(Failed { key: Some(label.key().clone()), version, why })
+                Err(Failed::new(Some(label.key().clone()), version, why))
             }
-        }
+        })
     }
 }
 
@@ -132,7 +164,7 @@ fn name(meta: Meta<'_>, share: Share<'_>) -> Result<(Label, Option<Object<Opaque
         Ok(key) => Ok((Label::new(key, meta.version, meta.uid), known)),
         Err(e) => {
             let version = Some(meta.version.to_owned()).filter(|v| !v.is_empty());
-            Err(Failed { key: None, version, why: e.to_string() })
+            Err(Failed::new(None, version, e.to_string()))
         }
     }
 }
@@ -150,7 +182,11 @@ where
         share: Share<'_>,
         out: &mut dyn FnMut(Ingested) -> ControlFlow<()>,
     ) -> Result<ListEnd, SourceError> {
-        let mut sink = |raw: Result<L::Object, Undecodable>| out(raw.map_err(Failed::from).and_then(|o| self.take(o, share)));
+        let mut sink = |raw: Result<L::Object, Undecodable>| match raw {
+            Ok(raw) => self.take(raw, share).map_or(ControlFlow::Continue(()), &mut *out),
+            Err(u) if share.wants_failed(u.key.as_ref()) => out(Err(u.into())),
+            Err(_) => ControlFlow::Continue(()),
+        };
         call_out::call(Site::Source, || self.source.list(stop, params, &mut sink)).unwrap_or_else(|p| Err(panicked(p)))
     }
 
@@ -172,13 +208,22 @@ struct Stream<O> {
 
 impl<O> Stream<O> {
     fn turn(&self, next: Next<O>, share: Share<'_>) -> Next<Ingested> {
-        let take = |o| self.take.take(o, share);
+        let passed = |version| Next::Event(WatchEvent::Bookmark { version, initial_events_end: false });
+        let take = |o, frame: fn(Ingested) -> WatchEvent<Ingested>| match self.take.take(o, share) {
+            Ok(ingested) => Next::Event(frame(ingested)),
+            Err(NotOurs { version }) => passed(version),
+        };
         match next {
-            Next::Event(WatchEvent::Added(o)) => Next::Event(WatchEvent::Added(take(o))),
-            Next::Event(WatchEvent::Modified(o)) => Next::Event(WatchEvent::Modified(take(o))),
-            Next::Event(WatchEvent::Deleted(o)) => Next::Event(WatchEvent::Deleted(take(o))),
-            Next::Event(WatchEvent::Bookmark { version }) => Next::Event(WatchEvent::Bookmark { version }),
-            Next::Event(WatchEvent::Undecodable(u)) => Next::Event(WatchEvent::Undecodable(u)),
+            Next::Event(WatchEvent::Added(o)) => take(o, WatchEvent::Added),
+            Next::Event(WatchEvent::Modified(o)) => take(o, WatchEvent::Modified),
+            Next::Event(WatchEvent::Deleted(o)) => take(o, WatchEvent::Deleted),
+            Next::Event(WatchEvent::Bookmark { version, initial_events_end }) => {
+                Next::Event(WatchEvent::Bookmark { version, initial_events_end })
+            }
+            Next::Event(WatchEvent::Undecodable { object, deleted }) if share.wants_failed(object.key.as_ref()) => {
+                Next::Event(WatchEvent::Undecodable { object, deleted })
+            }
+            Next::Event(WatchEvent::Undecodable { object, .. }) => passed(object.version.unwrap_or_default()),
             Next::Failed(e) => Next::Failed(e),
             Next::End => Next::End,
             Next::Deadline => Next::Deadline,
@@ -211,7 +256,7 @@ impl<O> Drop for Stream<O> {
 
 impl From<Undecodable> for Failed {
     fn from(u: Undecodable) -> Self {
-        Self { key: u.key, version: u.version, why: u.why }
+        Self { undecodable: true, ..Self::new(u.key, u.version, u.why) }
     }
 }
 

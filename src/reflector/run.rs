@@ -132,7 +132,7 @@ impl<'a> Run<'a> {
             // Equal versions prove nothing across eras, and a consistent list may turn out to begin one.
             let reuse = matches!(version, VersionMatch::NotOlderThan(_));
             let core = self.core;
-            let share = Share { sink: &*core.sink, reuse };
+            let share = Share { sink: &*core.sink, reuse, shard: core.options.scope.shard };
             match list::list(&*core.source, self.stop, share, &core.options.scope, &version, limit) {
                 Err(NoState::Stopped) => return Err(Over::Stopped),
                 Err(NoState::Failed { kind, message, later_page }) => {

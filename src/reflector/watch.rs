@@ -14,8 +14,8 @@ use crate::{
 };
 use std::{cmp::Ordering, time::Duration};
 
-/// Deltas handed over at once, at most.
-const BATCH: usize = 256;
+/// Frames handed over at once, at most.
+const BATCH: u64 = 256;
 /// A watch that stayed open for so long was a good one, whatever it brought. client-go: "very short watch".
 const SHORT: Duration = Duration::from_secs(1);
 /// How much longer than asked a server may keep a watch open before it is taken for dead.
@@ -53,6 +53,7 @@ impl Run<'_> {
                 from: self.position.clone(),
                 timeout: self.watch_timeout(),
                 bookmarks: true,
+                initial_events: false,
                 scope: self.core.options.scope.clone(),
             };
             self.tell(&ReflectorEvent::Watching { from: params.from.clone(), timeout: params.timeout });
@@ -126,11 +127,13 @@ impl Run<'_> {
     /// looked at, so nothing of a watch is applied after the list that follows it.
     fn read_on(&mut self, stream: &mut dyn RawStream, reading: &mut Reading) -> Result<End, Over> {
         let core = self.core;
-        let share = Share { sink: &*core.sink, reuse: false };
+        let share = Share { sink: &*core.sink, reuse: false, shard: core.options.scope.shard };
         loop {
             self.alive()?;
+            // Frames are counted, not deltas: what is not of our shard leaves no delta.
+            let full = reading.frames + BATCH;
             let mut end = self.take(stream.next(share, &self.wake, reading.deadline), reading)?;
-            while end.is_none() && self.batch.len() < BATCH {
+            while end.is_none() && reading.frames < full {
                 let Some(next) = stream.ready(share) else { break };
                 end = self.take(next, reading)?;
             }
@@ -178,26 +181,15 @@ impl Run<'_> {
             }
         };
         reading.frames += 1;
-        let (object, delta): (Ingested, fn(Object<_>) -> Delta<_>) = match event {
-            WatchEvent::Added(o) => (o, Delta::Added),
-            WatchEvent::Modified(o) => (o, Delta::Updated),
-            WatchEvent::Deleted(Err(failed)) if failed.key.is_some() => {
-                // The deletion is sure, whatever the object was last.
-                self.skipped(&failed);
-                if let Some(key) = failed.key {
-                    reading.events = true;
-                    self.stale.remove(&key);
-                    self.batch.push(Delta::Deleted(Deleted::Missed { key: key.clone(), last_known: None }));
-                    self.reached(failed.version.as_deref(), Some(&key), reading);
-                }
-                return Ok(None);
-            }
-            WatchEvent::Deleted(o) => (o, |o| Delta::Deleted(Deleted::Observed(o))),
-            WatchEvent::Bookmark { version } => {
+        let (object, delta, deleted): (Ingested, fn(Object<_>) -> Delta<_>, bool) = match event {
+            WatchEvent::Added(o) => (o, Delta::Added, false),
+            WatchEvent::Modified(o) => (o, Delta::Updated, false),
+            WatchEvent::Deleted(o) => (o, |o| Delta::Deleted(Deleted::Observed(o)), true),
+            WatchEvent::Undecodable { object, deleted } => (Err(object.into()), Delta::Updated, deleted),
+            WatchEvent::Bookmark { version, .. } => {
                 self.reached(Some(&version), None, reading);
                 return Ok(None);
             }
-            WatchEvent::Undecodable(u) => (Err(u.into()), Delta::Updated),
         };
         match object {
             Ok(object) => {
@@ -219,8 +211,16 @@ impl Run<'_> {
             Err(failed) => {
                 self.skipped(&failed);
                 let Some(key) = failed.key else { return Ok(Some(End::Unreadable(failed.why))) };
-                self.reached(failed.version.as_deref(), Some(&key), reading);
-                self.stale.insert(key);
+                if deleted {
+                    // The deletion is sure, whatever the object was last.
+                    reading.events = true;
+                    self.stale.remove(&key);
+                    self.batch.push(Delta::Deleted(Deleted::Missed { key: key.clone(), last_known: None }));
+                    self.reached(failed.version.as_deref(), Some(&key), reading);
+                } else {
+                    self.reached(failed.version.as_deref(), Some(&key), reading);
+                    self.stale.insert(key);
+                }
                 Ok(None)
             }
         }
@@ -231,7 +231,11 @@ impl Run<'_> {
         if let Some(version) = version {
             self.advance(version, key, reading);
         }
-        self.batch.push(Delta::Bookmark { version: reading.ahead.clone() });
+        match self.batch.last_mut() {
+            // Of several in a row the last says it all.
+            Some(Delta::Bookmark { version }) => version.clone_from(&reading.ahead),
+            _ => self.batch.push(Delta::Bookmark { version: reading.ahead.clone() }),
+        }
     }
 
     /// Moves the position to come, never back. Says whether the frame lies before it.

@@ -2,9 +2,11 @@
 
 mod error;
 mod http;
+mod shard;
 
 pub use error::{SourceError, SourceErrorKind};
 pub use http::{HttpAnswer, RequestKind};
+pub use shard::{Shard, ShardError};
 
 use crate::{
     flow::{Meta, ObjectKey},
@@ -21,6 +23,8 @@ pub struct Scope {
     pub labels: Option<String>,
     /// A field selector in Kubernetes' syntax.
     pub fields: Option<String>,
+    /// Only this part of them. A source may ignore it: the reflector drops the others as they come in.
+    pub shard: Option<Shard>,
 }
 
 /// How new the answer of a list has to be.
@@ -61,12 +65,18 @@ pub struct ListEnd {
 /// One watch request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchParams {
-    /// Changes after this version.
+    /// Changes after this version. With `initial_events`: the version that the state must not be older than; the most
+    /// recent state when empty.
     pub from: String,
     /// After this the server should end the stream.
     pub timeout: Duration,
-    /// Whether bookmarks are wanted.
+    /// Whether bookmarks are wanted. Always, with `initial_events`.
     pub bookmarks: bool,
+    /// Begin with the whole state, as [`WatchEvent::Added`] frames and a bookmark with `initial_events_end` behind them,
+    /// and go on with the changes after it. Kubernetes: `sendInitialEvents=true` with
+    /// `resourceVersionMatch=NotOlderThan`. Asked only of sources that can
+    /// ([`ListerWatcher::supports_watch_list`]).
+    pub initial_events: bool,
     /// Which objects.
     pub scope: Scope,
 }
@@ -84,9 +94,17 @@ pub enum WatchEvent<O> {
     Bookmark {
         /// The version.
         version: String,
+        /// The objects before it were the whole state of this version; see [`WatchParams::initial_events`]. False in
+        /// all other bookmarks.
+        initial_events_end: bool,
     },
     /// A frame whose object could not be decoded.
-    Undecodable(Undecodable),
+    Undecodable {
+        /// What could be read of it.
+        object: Undecodable,
+        /// It was in a frame that says that the object is gone.
+        deleted: bool,
+    },
 }
 
 /// An object that its source could not decode.
@@ -135,9 +153,9 @@ pub trait WatchStream<O>: Send {
 
 /// A source of objects of one kind. Object safe. Shared by whoever needs it; every method may be called concurrently.
 ///
-/// A source must honour the [`Scope`], and the version that a watch begins after. It may take the rest for advice: answer
-/// a list whole, newer than asked for, or without bookmarks. A watch that is still open ten seconds after its time-out
-/// is closed and asked for again.
+/// A source must honour the [`Scope`] (but for its shard), and the version that a watch begins after. It may take the
+/// rest for advice: answer a list whole, newer than asked for, or without bookmarks. A watch that is still open ten
+/// seconds after its time-out is closed and asked for again.
 ///
 /// A panic in a method is contained and counts as [`SourceErrorKind::Other`]. client-go: `ListerWatcher`.
 pub trait ListerWatcher: Send + Sync + 'static {
@@ -178,6 +196,12 @@ pub trait ListerWatcher: Send + Sync + 'static {
     fn compare(&self, a: &str, b: &str) -> Option<Ordering> {
         compare_decimal(a, b)
     }
+
+    /// Whether a watch may be asked to begin with the state ([`WatchParams::initial_events`]). A server that turns out
+    /// not to know it is reported by [`SourceErrorKind::WatchListUnsupported`], and asked for lists from then on.
+    fn supports_watch_list(&self) -> bool {
+        false
+    }
 }
 
 impl<L: ListerWatcher + ?Sized> ListerWatcher for Arc<L> {
@@ -206,6 +230,10 @@ impl<L: ListerWatcher + ?Sized> ListerWatcher for Arc<L> {
 
     fn compare(&self, a: &str, b: &str) -> Option<Ordering> {
         (**self).compare(a, b)
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        (**self).supports_watch_list()
     }
 }
 

@@ -279,7 +279,7 @@ impl Room for Store {
             }
             "bookmark" => {
                 let version = text_of(&args["rv"]).to_owned();
-                self.tell([Frame::Event(WatchEvent::Bookmark { version })]);
+                self.tell([Frame::Event(WatchEvent::Bookmark { version, initial_events_end: false })]);
             }
             "replace" => {
                 self.list(text_of(&args["rv"]), array(&args["items"]).iter().map(|item| item[1].clone()).collect());

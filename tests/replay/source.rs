@@ -339,7 +339,7 @@ impl Stream {
                     Frame::Added(o) => WatchEvent::Added(o),
                     Frame::Modified(o) => WatchEvent::Modified(o),
                     Frame::Deleted(o) => WatchEvent::Deleted(o),
-                    Frame::Bookmark(version) => WatchEvent::Bookmark { version },
+                    Frame::Bookmark(version) => WatchEvent::Bookmark { version, initial_events_end: false },
                 })
             }
             Item::End(end) => {

@@ -97,11 +97,11 @@ impl Follower {
                 self.holds.remove(Object::key(&last));
                 Change::Deleted(Deleted::Observed(last))
             }
-            WatchEvent::Bookmark { version } => {
+            WatchEvent::Bookmark { version, .. } => {
                 self.version = version;
                 return;
             }
-            WatchEvent::Undecodable(_) => return,
+            WatchEvent::Undecodable { .. } => return,
         };
         self.told.push(Event { cause: Cause::Watch, change });
     }

@@ -118,6 +118,59 @@ fn a_half_open_stream_delivers_nothing_more_until_it_is_cut() {
 }
 
 #[test]
+fn a_stream_can_fall_silent_after_some_time() {
+    let clock = ManualClock::new();
+    let server = three_pods(&clock);
+    server.faults([Fault::silence_in(secs(5))]);
+    let mut stream = watch(&server, &from("3"));
+    assert_eq!(drain(&mut stream), ["+c@4"]);
+    clock.advance(secs(5));
+    server.create(pod("d")).unwrap();
+    clock.advance(secs(1000));
+    assert_eq!(drain(&mut stream), [""; 0], "not even the end");
+}
+
+#[test]
+fn an_undecodable_object_of_a_deletion_is_known_to_be_gone() {
+    let clock = ManualClock::new();
+    let server = three_pods(&clock);
+    server.delete::<Pod>(key("b")).unwrap();
+    server.faults([Fault::garble(2), Fault::garble_whole(2)]);
+    assert_eq!(drain(&mut watch(&server, &from("3"))), ["+c@4", "-?ns/b"]);
+    assert_eq!(drain(&mut watch(&server, &from("3"))), ["+c@4", "-?"]);
+}
+
+/// As a client over a network does; the real one's default is longer than the three seconds of a version too large.
+#[test]
+fn a_source_with_patience_gives_up() {
+    let clock = ManualClock::new();
+    let server = three_pods(&clock);
+    let source = server.source::<Pod>().give_up_after(secs(10));
+    for (fault, watch, after, answer) in [
+        (Fault::hang(), false, 10, Err(SourceErrorKind::Timeout)),
+        (Fault::hang(), true, 10, Err(SourceErrorKind::Timeout)),
+        (Fault::delay(secs(11)), true, 10, Err(SourceErrorKind::Timeout)),
+        (Fault::delay(secs(9)), false, 9, Ok(())),
+    ] {
+        server.faults([fault]);
+        let source = source.clone();
+        let asker = sync::spawn(&clock, "asker", move || {
+            let outcome = if watch {
+                source.watch(&Stop::new(), &from("4")).map(drop)
+            } else {
+                source.list(&Stop::new(), &list_params(VersionMatch::Any), &mut |_| ControlFlow::Continue(())).map(drop)
+            };
+            outcome.map_err(|e| e.kind().clone())
+        })
+        .unwrap();
+        clock.advance(secs(after) - Duration::from_millis(1));
+        assert!(!asker.is_finished());
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(asker.join().unwrap(), answer);
+    }
+}
+
+#[test]
 fn an_undecodable_object_comes_with_or_without_its_key() {
     let clock = ManualClock::new();
     let server = three_pods(&clock);
@@ -125,7 +178,9 @@ fn an_undecodable_object_comes_with_or_without_its_key() {
     assert_eq!(list(&server, &list_params(VersionMatch::Any)).unwrap().1, ["a@2", "?ns/b", "c@4"]);
     let mut stream = watch(&server, &from("1"));
     assert_eq!(stream.ready().map(say).unwrap(), "+a@2");
-    let Some(Next::Event(WatchEvent::Undecodable(broken))) = stream.ready() else { panic!("it must not decode") };
+    let Some(Next::Event(WatchEvent::Undecodable { object: broken, deleted: false })) = stream.ready() else {
+        panic!("it must not decode")
+    };
     assert!(
         matches!(broken, Undecodable { key: Some(k), version: Some(v), .. } if k.as_str() == "ns/b" && v == "3"),
         "key and version are readable"
@@ -239,7 +294,7 @@ fn an_injected_frame_reaches_every_open_stream_behind_what_is_due() {
     let mut ghost = pod("never-seen");
     ghost.version = "2".to_owned();
     server.inject(&WatchEvent::Deleted(ghost)).unwrap();
-    server.inject::<Pod>(&WatchEvent::Bookmark { version: "1".to_owned() }).unwrap();
+    server.inject::<Pod>(&WatchEvent::Bookmark { version: "1".to_owned(), initial_events_end: false }).unwrap();
     assert_eq!(drain(&mut one), ["+c@4", "-never-seen@2", "mark 1"]);
     assert_eq!(drain(&mut selected), ["-never-seen@2", "mark 1"]);
     assert_eq!(drain(&mut watch(&server, &from("3"))), ["+c@4"], "later streams do not see it");

@@ -5,6 +5,7 @@ mod check;
 mod faults;
 mod life;
 mod lists;
+mod streamed;
 mod watches;
 
 use super::{Phase, Pod, Resource, Server};
@@ -43,7 +44,7 @@ fn page(limit: u32, token: Option<String>) -> ListParams {
 }
 
 fn from(version: &str) -> WatchParams {
-    WatchParams { from: version.to_owned(), timeout: secs(300), bookmarks: false, scope: Scope::default() }
+    WatchParams { from: version.to_owned(), timeout: secs(300), bookmarks: false, initial_events: false, scope: Scope::default() }
 }
 
 /// A second resource.
@@ -90,14 +91,17 @@ fn watch_kind(server: &Server, params: &WatchParams) -> SourceErrorKind {
     }
 }
 
-/// One answer of a stream as text: `+a@2`, `~a@3`, `-a@4`, `mark 5`, `?ns/a`, `end`, `Expired`.
+/// One answer of a stream as text: `+a@2`, `~a@3`, `-a@4`, `mark 5`, `all 5`, `?ns/a`, `-?ns/a`, `end`, `Expired`.
 fn say(next: Next<Pod>) -> String {
     match next {
         Next::Event(WatchEvent::Added(p)) => format!("+{}@{}", p.name, p.version),
         Next::Event(WatchEvent::Modified(p)) => format!("~{}@{}", p.name, p.version),
         Next::Event(WatchEvent::Deleted(p)) => format!("-{}@{}", p.name, p.version),
-        Next::Event(WatchEvent::Bookmark { version }) => format!("mark {version}"),
-        Next::Event(WatchEvent::Undecodable(u)) => format!("?{}", u.key.map(|k| k.to_string()).unwrap_or_default()),
+        Next::Event(WatchEvent::Bookmark { version, initial_events_end: false }) => format!("mark {version}"),
+        Next::Event(WatchEvent::Bookmark { version, initial_events_end: true }) => format!("all {version}"),
+        Next::Event(WatchEvent::Undecodable { object, deleted }) => {
+            format!("{}?{}", if deleted { "-" } else { "" }, object.key.map(|k| k.to_string()).unwrap_or_default())
+        }
         Next::Failed(e) => format!("{:?}", e.kind()),
         Next::End => "end".to_owned(),
         Next::Deadline => "deadline".to_owned(),

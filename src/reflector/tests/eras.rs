@@ -77,7 +77,7 @@ fn a_frame_below_the_position_is_applied_and_told_and_never_lowers_the_position(
     let mut w = World::start(script);
     w.advance(1.0);
     // Whoever takes a delta's version for the position is set right at once.
-    let given = ["all@50 a@1", "~a@51", "~b@40", "b@51", "-c@41", "b@51", "b@51", "~a@52", "~d@45", "b@52"];
+    let given = ["all@50 a@1", "~a@51", "~b@40", "b@51", "-c@41", "b@51", "~a@52", "~d@45", "b@52"];
     assert_eq!(w.given(), given);
     assert_eq!(w.reflector.last_version(), "52");
     assert_eq!(w.asked()[1..], ["0 watch 50", "0 watch 52"]);

@@ -3,7 +3,7 @@
 use super::{script::*, *};
 use crate::{
     flow::{Meta, Object},
-    source::SourceErrorKind as Kind,
+    source::{Scope, Shard, SourceErrorKind as Kind, Undecodable, WatchEvent},
     sync::atomic::{AtomicUsize, Ordering},
 };
 
@@ -80,7 +80,7 @@ fn v10_a_listed_object_of_unknown_name_makes_the_list_incomplete() {
 fn v10_a_watched_object_that_fails_is_kept_and_the_position_moves_on() {
     let script = Script::new().list("10: a@1").watch_breaks("~a@11 ~bad@12 +?c@13 ~a@14", Kind::Transport);
     let mut w = World::start(script);
-    assert_eq!(w.given(), ["all@10 a@1", "~a@11", "b@12", "b@13", "~a@14"]);
+    assert_eq!(w.given(), ["all@10 a@1", "~a@11", "b@13", "~a@14"]);
     assert_eq!(w.reflector.health().stale_objects, 2);
     assert_eq!(skipped(&w), ["Some(\"bad\") Some(\"12\") bad is bad", "Some(\"c\") Some(\"13\") cannot be read"]);
     assert_eq!(w.asked().last().unwrap(), "0 watch 14");
@@ -89,11 +89,8 @@ fn v10_a_watched_object_that_fails_is_kept_and_the_position_moves_on() {
 
 #[test]
 fn v10_an_undecodable_object_of_unknown_version_moves_nothing() {
-    let broken = Frame::Event(crate::source::WatchEvent::Undecodable(crate::source::Undecodable {
-        key: Some("c".parse().unwrap()),
-        version: None,
-        why: "cannot be read".into(),
-    }));
+    let object = Undecodable { key: Some("c".parse().unwrap()), version: None, why: "cannot be read".into() };
+    let broken = Frame::Event(WatchEvent::Undecodable { object, deleted: false });
     let mut w = World::start(Script::new().list("10: a@1").frames(vec![broken, frame(".")]));
     assert_eq!(w.reflector.last_version(), "10");
     assert_eq!(w.reflector.health().stale_objects, 1);
@@ -107,6 +104,18 @@ fn v10_a_watched_deletion_is_never_refused() {
     assert_eq!(w.reflector.last_version(), "11");
     assert_eq!(w.reflector.health().stale_objects, 0, "what is gone is not stale");
     assert_eq!(skipped(&w).len(), 2, "told all the same");
+    assert_eq!(w.stop(), Ok(()));
+}
+
+/// It stayed until the next list, as if it had only changed.
+#[test]
+fn v10_a_watched_deletion_of_an_object_that_cannot_be_read_is_a_deletion() {
+    let mut w = World::start(Script::new().list("10: a@1 c@2").watch("~?c@11 -?c@12 ~a@13"));
+    assert_eq!(w.given(), ["all@10 a@1 c@2", "b@11", "-c missed None", "b@12", "~a@13"]);
+    assert_eq!((w.reflector.last_version().as_str(), w.reflector.health().stale_objects), ("13", 0));
+    assert_eq!(w.stop(), Ok(()));
+    let mut w = World::start(Script::new().list("10: a@1").watch("-?"));
+    assert!(w.story().last().unwrap().contains("! Stream Unreadable: InitialState"), "which one is gone nobody knows");
     assert_eq!(w.stop(), Ok(()));
 }
 
@@ -153,9 +162,62 @@ fn the_text_of_a_known_key_is_shared() {
 
 #[test]
 fn every_request_carries_the_scope() {
-    let scope = crate::source::Scope { namespace: Some("ns".into()), labels: Some("a=b".into()), fields: None };
+    let scope = Scope { namespace: Some("ns".into()), labels: Some("a=b".into()), ..Scope::default() };
     let script = Script::new().scoped(scope.clone()).list("10: > t").list("10:").watch_breaks("", Kind::Expired).list("11:");
     let mut w = World::start_with(script, Recorder::default(), |b| b.scope(scope));
     assert_eq!(w.asked().len(), 5);
+    assert_eq!(w.stop(), Ok(()));
+}
+
+fn part(index: u32) -> Scope {
+    Scope { shard: Some(Shard::new(index, 2).unwrap()), ..Scope::default() }
+}
+
+fn owns(scope: &Scope, name: &str) -> bool {
+    scope.shard.unwrap().owns("", name)
+}
+
+/// Lists and watches bring everything; the script's answers are written with all objects.
+#[test]
+fn an_object_of_another_shard_goes_no_further_than_its_name() {
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let all: Vec<String> = names.iter().enumerate().map(|(i, n)| format!("{n}@{}", i + 1)).collect();
+    let changes: Vec<String> =
+        names.iter().enumerate().flat_map(|(i, n)| [format!("~{n}@{}", 11 + 2 * i), format!("-{n}@{}", 12 + 2 * i)]).collect();
+    let mut given = Vec::new();
+    for index in 0..2 {
+        let scope = part(index);
+        let mine = |text: &&String| owns(&scope, text.trim_start_matches(['~', '-']).split('@').next().unwrap());
+        let script = Script::new().scoped(scope.clone()).list(&format!("10: {}", all.join(" ")));
+        let script = script.watch_breaks(&changes.join(" "), Kind::Expired).list("30: a@25 b@26 c@27 d@28 e@29 f@30");
+        let mut w = World::start_with(script, Recorder::default(), |b| b.scope(scope.clone()));
+        let listed: Vec<_> = all.iter().filter(mine).cloned().collect();
+        let told: Vec<_> = w.given().into_iter().filter(|d| !d.starts_with('b')).collect();
+        assert_eq!(told[0], format!("all@10 {}", listed.join(" ")));
+        let watched: Vec<_> = changes.iter().filter(mine).cloned().collect();
+        assert_eq!(told[1..told.len() - 1], watched);
+        assert_eq!(w.asked()[2], "0 list >=22", "what others own moves the position too");
+        assert_eq!(told.last().unwrap().matches('@').count(), 1 + listed.len());
+        assert_eq!(w.stop(), Ok(()));
+        given.push(listed);
+    }
+    let mut both = given.concat();
+    both.sort();
+    assert!(given.iter().all(|g| !g.is_empty()) && both == all, "each object in one of them: {given:?}");
+}
+
+#[test]
+fn frames_of_another_shard_are_counted_and_not_transformed() {
+    // Neither the failing transform nor what cannot be read matters there.
+    let (scope, other) = (part(0), "bad");
+    assert!(!owns(&scope, other));
+    let many: Vec<String> = (0..600).map(|n| format!("~{other}@{}", 11 + n)).collect();
+    let script = Script::new().scoped(scope.clone()).list(&format!("10: ?{other}@1 {other}@2"));
+    let mut w = World::start_with(script.watch(&format!("{} -?{other}@700", many.join(" "))), Recorder::default(), |b| {
+        b.scope(scope.clone())
+    });
+    assert_eq!(w.given(), ["all@10", "b@266", "b@522", "b@700"], "one bookmark for each batch");
+    assert_eq!((w.reflector.last_version().as_str(), w.reflector.health().stale_objects), ("700", 0));
+    assert_eq!(skipped(&w), [""; 0]);
     assert_eq!(w.stop(), Ok(()));
 }

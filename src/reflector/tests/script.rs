@@ -194,13 +194,16 @@ pub(super) fn frame(text: &str) -> Frame {
     let (sign, rest) = text.split_at(1);
     let event = |make: fn(Item) -> WatchEvent<Item>| match item(rest) {
         Ok(item) => Frame::Event(make(item)),
-        Err(u) => Frame::Event(WatchEvent::Undecodable(u)),
+        Err(object) => Frame::Event(WatchEvent::Undecodable { object, deleted: sign == "-" }),
     };
     match sign {
         "+" => event(WatchEvent::Added),
         "~" => event(WatchEvent::Modified),
         "-" => event(WatchEvent::Deleted),
-        "b" => Frame::Event(WatchEvent::Bookmark { version: rest.trim_start_matches('@').to_owned() }),
+        "b" | "B" => {
+            let version = rest.trim_start_matches('@').to_owned();
+            Frame::Event(WatchEvent::Bookmark { version, initial_events_end: sign == "B" })
+        }
         "/" => Frame::After(Duration::from_secs_f64(rest.parse().unwrap())),
         "." => Frame::End,
         _ => panic!("no such frame: {text}"),
