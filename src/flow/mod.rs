@@ -18,5 +18,7 @@ pub use object::{Meta, Object};
 pub use port::{DeltaSink, KnownObjects, SinkError};
 pub use text::Text;
 
+#[cfg(all(test, informer_loom))]
+mod model;
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests;

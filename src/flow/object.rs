@@ -13,6 +13,7 @@
 //! As `Arc`: clone is a relaxed increment, drop a release decrement; the last one loads the count once more (acquire)
 //! and frees. The load orders as a fence would, since decrements continue each other's release, and unlike a fence it is
 //! understood by ThreadSanitizer. The value's `Drop` runs contained, as user code, on the thread of the last owner.
+//! Checks: `flow/model.rs` (loom).
 #![allow(unsafe_code)]
 
 use super::{
@@ -20,8 +21,10 @@ use super::{
     text::{parse_decimal, parse_uuid},
 };
 use crate::sync::{
+    UnsafeCell,
     atomic::{AtomicU32, Ordering},
     call_out::{self, Site},
+    keep, order,
 };
 use std::{
     alloc::{self, Layout},
@@ -190,7 +193,11 @@ impl<T: Send + Sync + 'static> Object<T> {
         this.check::<T>();
         let header = Self::header(&this);
         // From one to none: nobody else holds a handle, so nobody can make one.
-        if header.count.compare_exchange(1, 0, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if header
+            .count
+            .compare_exchange(1, 0, order("object: the only handle is taken", Ordering::Acquire), Ordering::Relaxed)
+            .is_err()
+        {
             return Err(this);
         }
         let this = ManuallyDrop::new(this);
@@ -311,10 +318,12 @@ impl<T> Clone for Object<T> {
 impl<T> Drop for Object<T> {
     fn drop(&mut self) {
         let header = Self::header(self);
-        if header.count.fetch_sub(1, Ordering::Release) != 1 {
+        if header.count.fetch_sub(1, order("object: a handle is given up", Ordering::Release)) != 1 {
             return;
         }
-        header.count.load(Ordering::Acquire);
+        if keep("object: the last handle looks again") {
+            header.count.load(Ordering::Acquire);
+        }
         let free = header.table.free;
         // SAFETY: the count fell to zero here, so no handle is left, and the table is that of the type it was made of.
         unsafe { free(self.0) };
@@ -347,6 +356,8 @@ struct KeyHead {
     split: u16,
     len: u16,
     hash: u64,
+    /// Stands for the text, so that a checker sees who reads it and who frees it.
+    text: UnsafeCell<()>,
 }
 
 // SAFETY: the text is immutable, the count atomic.
@@ -361,7 +372,8 @@ impl KeyText {
         let parts = if namespace.is_empty() { ["", "", name] } else { [namespace, "/", name] };
         let len = parts.iter().map(|p| p.len()).sum();
         let layout = Self::layout(len);
-        let head = KeyHead { count: AtomicU32::new(1), split: namespace.len() as u16, len: len as u16, hash };
+        let head =
+            KeyHead { count: AtomicU32::new(1), split: namespace.len() as u16, len: len as u16, hash, text: UnsafeCell::new(()) };
         assert!(usize::from(head.len) == len, "the key is too long");
         // SAFETY: the layout is not empty. The head fits and is aligned, by the layout; the parts fit behind it, since
         // their lengths add up to the `len` of the layout; fresh memory overlaps nothing.
@@ -400,10 +412,10 @@ impl KeyText {
         let len = usize::from(self.head().len);
         // SAFETY: `new` wrote `len` bytes behind the head, taken whole from `str`s; they live as long as this handle.
         // The pointer is that of the whole allocation, not of a reference to its head.
-        unsafe {
+        self.head().text.with(|_| unsafe {
             let bytes = std::slice::from_raw_parts(self.0.cast::<u8>().add(size_of::<KeyHead>()).as_ptr(), len);
             std::str::from_utf8_unchecked(bytes)
-        }
+        })
     }
 
     pub(super) fn ptr_eq(&self, other: &Self) -> bool {
@@ -421,11 +433,17 @@ impl Clone for KeyText {
 impl Drop for KeyText {
     fn drop(&mut self) {
         let head = self.head();
-        if head.count.fetch_sub(1, Ordering::Release) == 1 {
-            head.count.load(Ordering::Acquire);
+        if head.count.fetch_sub(1, order("key: a handle is given up", Ordering::Release)) == 1 {
+            if keep("key: the last handle looks again") {
+                head.count.load(Ordering::Acquire);
+            }
+            head.text.with_mut(|_| ());
             let layout = Self::layout(usize::from(head.len));
-            // SAFETY: the last handle is gone; the memory was allocated with this very layout; the head needs no drop.
-            unsafe { alloc::dealloc(self.0.cast::<u8>().as_ptr(), layout) };
+            // SAFETY: the last handle is gone, so the head may go; the memory was allocated with this very layout.
+            unsafe {
+                self.0.drop_in_place();
+                alloc::dealloc(self.0.cast::<u8>().as_ptr(), layout);
+            }
         }
     }
 }
