@@ -19,24 +19,21 @@ check() {
   esac
 }
 
-# Runs release tests with output, counts each test, and shows the lines that say what was covered (all of it when
-# something failed). Those lines are kept in "$covered" for a sum.
+# Runs release tests with output. Each line of it that says what was covered counts as passed and is kept in "$covered";
+# each failed test counts as failed, and then all of the output is shown.
 checked() { # NAME SECONDS LINES CARGO_FLAGS.. -- TEST_FLAGS..
   local name=$1 limit=$2 lines=$3 code=0 p f log
   shift 3
   log=$(mktemp) || exit 2
   printf -- '--- %s: cargo test --release %s --nocapture\n' "$name" "$*"
   timeout --kill-after=10 "$limit" cargo test --release "$@" --nocapture </dev/null >"$log" 2>&1 || code=$?
-  if [ "$code" = 0 ]; then
-    grep -E "$lines" "$log" | sed 's/^test .* \.\.\. //' | tee -a "$covered"
-  else
-    cat "$log"
-  fi
-  read -r p f < <(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed;.*/\1 \2/p' "$log" |
-    awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }')
+  [ "$code" = 0 ] || cat "$log"
+  p=$(grep -E "^(test .* \.\.\. )?($lines)" "$log" | sed 's/^test .* \.\.\. //' | tee -a "$covered" | wc -l)
+  [ "$code" != 0 ] || tail -n "$p" "$covered"
+  f=$(sed -n 's/^test result: .* passed; \([0-9]*\) failed;.*/\1/p' "$log" | awk '{ f += $1 } END { print f + 0 }')
   rm -f "$log"
   passed=$((passed + p)) failed=$((failed + f))
-  [ "$p" -gt 0 ] || fail "$name: no test ran"
+  [ "$p" -gt 0 ] || fail "$name: nothing was covered"
   [ "$code" = 0 ] || [ "$f" -gt 0 ] || fail "$name: cargo test ended with $code (124: not done after $limit s)"
 }
 

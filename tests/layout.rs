@@ -4,6 +4,8 @@
 
 #[path = "layout/lexer.rs"]
 mod lexer;
+#[path = "layout/mutants.rs"]
+mod mutants;
 
 use lexer::{Kind, Path, Token, end_of_group, paths, tokens, without_tests};
 use std::{

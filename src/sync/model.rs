@@ -138,7 +138,7 @@ mod stopping {
     fn twice() {
         let stop = Stop::new();
         let (calls, callback) = counter();
-        let guard = stop.on_stop(callback);
+        let guard = if prove::keep("world: a callback is registered") { Some(stop.on_stop(callback)) } else { None };
         let stopper = stopper(&stop);
         stop.stop();
         stopper.join().unwrap();
@@ -149,6 +149,7 @@ mod stopping {
     #[test]
     fn two_who_stop_run_a_callback_exactly_once() {
         prove::model("stop: stop against stop", None, twice);
+        prove::rejects("world: a callback is registered", "exactly once", None, || twice());
     }
 
     static TAKEN_BACK: prove::Reached = prove::Reached::new();
@@ -263,15 +264,19 @@ mod containment {
         });
     }
 
+    /// One handler that panics.
+    fn panics(declared: &'static [&'static str]) {
+        prove::declare(declared);
+        let clock = Clock::real();
+        let handler = || call_out::contain(Site::Handler, || panic!("as planned"));
+        spawn(&clock, "handler", handler).unwrap().join().unwrap();
+        call_out::assert_contained(&clock, declared);
+    }
+
     /// A declared panic is contained, and on record, as in any other build.
     #[test]
     fn a_declared_panic_stays_contained() {
-        prove::model("call_out: a declared panic", None, || {
-            prove::declare(&["as planned"]);
-            let clock = Clock::real();
-            let handler = || call_out::contain(Site::Handler, || panic!("as planned"));
-            spawn(&clock, "handler", handler).unwrap().join().unwrap();
-            call_out::assert_contained(&clock, &["as planned"]);
-        });
+        prove::model("call_out: a declared panic", None, || panics(&["as planned"]));
+        prove::rejects("planted: a panic that nobody declared", "as planned", None, || panics(&[]));
     }
 }

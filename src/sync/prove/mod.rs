@@ -36,13 +36,16 @@ pub use freezer::{Verdict, Worker, freeze, pause, worker};
 /// Names the place that is broken on purpose.
 const MUTANT: &str = "INFORMER_MUTANT";
 
-/// Overrides every model's bound on preemptions: a number, or `none`.
+/// `models` or `mutants`: runs the one without the other.
+const ONLY: &str = "INFORMER_ONLY";
+
+/// Changes every model's bound on preemptions: a number, `+` and a number for so many more, or `none`.
 #[cfg(informer_loom)]
 const PREEMPTIONS: &str = "INFORMER_PREEMPTIONS";
 
-/// A model that takes longer is too large to be one, and fails.
+/// Seconds. A model that takes longer is too large to be one, and fails.
 #[cfg(informer_loom)]
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: &str = "INFORMER_MODEL_SECONDS";
 
 // All threads of a model share one thread of the machine, so the machine's thread-locals are the model's globals.
 std::thread_local! {
@@ -76,9 +79,18 @@ pub fn keep(place: &str) -> bool {
     mutant() != Some(place)
 }
 
-/// True, unless this process was started to reject a mutant.
+/// True, unless this process leaves the models out: then what they are to have reached has not been reached.
 pub fn intact() -> bool {
-    mutant().is_none()
+    mutant().is_none() && !only("mutants")
+}
+
+fn only(what: &str) -> bool {
+    env::var(ONLY).is_ok_and(|only| only == what)
+}
+
+/// The number that a variable of the environment holds.
+fn number(variable: &str, text: &str) -> usize {
+    text.parse().unwrap_or_else(|_| panic!("{variable} holds no number: {text:?}"))
 }
 
 /// Counts over all executions, to show that a model reached what it is about.
@@ -139,13 +151,13 @@ fn announce_failures() {
 
 /// Runs `world` in every schedule that has at most `preemptions` preemptions (`None`: in every schedule).
 ///
-/// Prints how many executions that were. In a process that [`rejects`] started it does nothing.
+/// Prints how many executions that were. Does nothing in a process that [`rejects`] started, nor with `INFORMER_ONLY=mutants`.
 ///
 /// # Panics
-/// When an execution fails, or when one minute is not enough to finish.
+/// When an execution fails, or when the time is up: one minute, or what `INFORMER_MODEL_SECONDS` says.
 #[cfg(informer_loom)]
 pub fn model(name: &str, preemptions: Option<usize>, world: impl Fn() + Send + Sync + 'static) {
-    if mutant().is_none() {
+    if intact() {
         check(name, preemptions, world);
     }
 }
@@ -156,11 +168,13 @@ fn check(name: &str, preemptions: Option<usize>, world: impl Fn() + Send + Sync 
     let mut builder = ::loom::model::Builder::new();
     builder.preemption_bound = match env::var(PREEMPTIONS) {
         Ok(n) if n == "none" => None,
-        Ok(n) => Some(n.parse().unwrap_or_else(|_| panic!("{PREEMPTIONS} is a number or `none`, not {n:?}"))),
+        Ok(n) if n.starts_with('+') => preemptions.map(|own| own + number(PREEMPTIONS, &n[1..])),
+        Ok(n) => Some(number(PREEMPTIONS, &n)),
         Err(_) => preemptions,
     };
-    builder.max_branches = env::var("LOOM_MAX_BRANCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000);
-    builder.max_duration = Some(LIMIT);
+    builder.max_branches = env::var("LOOM_MAX_BRANCHES").map_or(10_000, |n| number("LOOM_MAX_BRANCHES", &n));
+    let limit = Duration::from_secs(env::var(LIMIT).map_or(60, |n| number(LIMIT, &n) as u64));
+    builder.max_duration = Some(limit);
     // The limit is looked at this often.
     builder.checkpoint_interval = 500;
     let bound = builder.preemption_bound.map_or_else(|| "no bound".to_owned(), |n| format!("at most {n} preemptions"));
@@ -173,12 +187,13 @@ fn check(name: &str, preemptions: Option<usize>, world: impl Fn() + Send + Sync 
     let (executions, took) = (ITERATION.with(Cell::get), begun.elapsed());
     ITERATION.with(|i| i.set(0));
     println!("model {name}: {executions} executions, {bound}, {:.2} s", took.as_secs_f64());
-    assert!(took < LIMIT, "the model {name} was cut after {LIMIT:?}: what was not run is not proved");
+    assert!(took < limit, "the model {name} was cut after {limit:?}: what was not run is not proved");
 }
 
 /// Runs `world` with the place `mutant` broken, in a process of its own, and demands that it fails with a message that
 /// contains `because` (or one of several texts, between bars). A mutant that frees too early may touch what was freed
-/// before loom can say so; then the message is "killed by a signal". To be called directly from a `#[test]` with a closure written there.
+/// before loom can say so; then the message is "killed by a signal". To be called directly from a `#[test]` with a closure
+/// written there. Does nothing with `INFORMER_ONLY=models`.
 ///
 /// # Panics
 /// When the mutant survives, or fails for another reason.
@@ -198,6 +213,9 @@ fn in_child<W>(place: &str, because: &str, run: impl FnOnce()) {
         }
         return;
     }
+    if only("models") {
+        return;
+    }
     let test = std::any::type_name::<W>();
     let test = test.split_once("::").map_or(test, |(_, path)| path);
     let test = test.split("::{{closure}}").next().unwrap_or(test);
@@ -206,6 +224,7 @@ fn in_child<W>(place: &str, because: &str, run: impl FnOnce()) {
     let mut child = Command::new(exe)
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(MUTANT, place)
+        .env_remove(ONLY)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
