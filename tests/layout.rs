@@ -2,6 +2,8 @@
 //! is allowed, what every room still lacks. Each rule is a function from text to findings; for each there is a planted
 //! offence that it must report.
 
+#[path = "layout/guarantees.rs"]
+mod guarantees;
 #[path = "layout/lexer.rs"]
 mod lexer;
 #[path = "layout/mutants.rs"]

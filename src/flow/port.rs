@@ -18,7 +18,8 @@ pub trait DeltaSink<T>: Send + Sync {
     /// [`SinkError`] when the sink can take nothing now, or nothing any more.
     fn apply(&self, batch: &mut Vec<Delta<T>>) -> Result<(), SinkError>;
 
-    /// What the sink holds for a key, so that an unchanged object need not be kept twice. *Blocks*: never.
+    /// What the sink holds for a key, so that an unchanged object need not be kept twice. It must not wait for
+    /// anybody.
     fn known(&self, key: KeyRef<'_>) -> Option<Object<T>> {
         let _ = key;
         None
@@ -49,7 +50,7 @@ pub enum SinkError {
 
 /// What is known of objects by key; queues consult it.
 pub trait KnownObjects<T>: Send + Sync {
-    /// The object with this key. *Blocks*: never.
+    /// The object with this key. It must not wait for anybody.
     fn get(&self, key: KeyRef<'_>) -> Option<Object<T>>;
 
     /// Calls `f` for every key.

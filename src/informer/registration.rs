@@ -46,13 +46,13 @@ impl<T> Registration<T> {
     }
 
     /// Whether the handler has been told of everything that is stored now, and has returned; true once it is gone, since
-    /// then there is nothing more to tell. *Blocks*: never.
+    /// then there is nothing more to tell. *Blocks*: briefly.
     pub fn is_idle(&self) -> bool {
         self.processor.is_idle(&self.listener)
     }
 
     /// Removes the handler. Legal anywhere, its own callback included, after which nothing more is called. Idempotent.
-    /// *Blocks*: never; [`Removed`] says whether a callback may still be running.
+    /// *Blocks*: briefly; [`Removed`] says whether a callback may still be running.
     pub fn remove(&self) -> Removed {
         self.processor.remove(&self.listener)
     }

@@ -101,7 +101,7 @@ pub struct SharedInformer<T> {
     _type: PhantomData<fn() -> T>,
 }
 
-/// Stops the informer when the last handle goes. Never waits for `run`, since that may be the thread it happens on; an
+/// Stops the informer when the last handle goes. Does not wait for `run`, since that may be the thread it happens on; an
 /// informer that never ran has only sleeping listeners, which are joined unless this is one of them.
 struct LastHandle(Arc<Inner>);
 
@@ -253,7 +253,7 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
         self.store().lister()
     }
 
-    /// Where it is in its life. *Blocks*: never.
+    /// Where it is in its life. *Blocks*: briefly.
     pub fn state(&self) -> InformerState {
         *self.inner().state.lock()
     }

@@ -185,13 +185,13 @@ impl Server {
         })
     }
 
-    /// The object of this name. *Blocks*: never.
+    /// The object of this name. *Blocks*: briefly.
     pub fn get<R: Resource>(&self, key: impl AsKey) -> Option<Object<R>> {
         let key = object_key(key.as_key()).ok()?;
         self.0.collection::<R>(&mut self.0.lock()).get(&key).cloned()
     }
 
-    /// Everything there is of `R`, with the server's version: the truth to compare a store with. *Blocks*: never.
+    /// Everything there is of `R`, with the server's version: the truth to compare a store with. *Blocks*: briefly.
     pub fn all<R: Resource>(&self) -> Truth<R> {
         let state = {
             let mut state = self.0.lock();

@@ -150,7 +150,7 @@ impl Listener {
         self.ring.wake();
     }
 
-    /// Makes the listener leave; never waits, legal anywhere.
+    /// Makes the listener leave; legal anywhere. *Blocks*: briefly.
     pub(super) fn leave(&self, why: End) -> Removed {
         self.leave.store(true, Ordering::Release);
         fence(Ordering::SeqCst);

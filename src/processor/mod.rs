@@ -137,13 +137,14 @@ impl Processor {
         Ok(listener)
     }
 
-    /// Takes a listener off and makes it leave. Never waits, legal anywhere; the second call changes nothing.
+    /// Takes a listener off and makes it leave. Legal anywhere; the second call changes nothing. *Blocks*: briefly.
     pub(crate) fn remove(&self, listener: &Listener) -> Removed {
         take_off(&self.listeners, listener);
         listener.leave(End::Removed)
     }
 
-    /// Engine: hands a publication, already published, to every listener. *Blocks*: never on a listener.
+    /// Engine: hands a publication, already published, to every listener. *Blocks*: never on a listener
+    /// (`ring/freeze.rs`), briefly on who adds or removes one.
     pub(crate) fn distribute(&self, publication: Publication) {
         fence(Ordering::SeqCst);
         let listeners = self.listeners.lock().live.clone();

@@ -97,7 +97,7 @@ impl<T> RealFifo<T> {
 
     /// [`RealFifo::take`] that does not wait: `None` when the queue is empty or another [`Taken`] is out.
     ///
-    /// *Blocks*: never.
+    /// *Blocks*: briefly.
     ///
     /// # Errors
     /// As [`RealFifo::take`].
@@ -153,23 +153,23 @@ impl<T> RealFifo<T> {
         }
     }
 
-    /// How many deltas wait to be taken; a whole state counts as one. *Blocks*: never.
+    /// How many deltas wait to be taken; a whole state counts as one. *Blocks*: briefly.
     pub fn len(&self) -> usize {
         self.state.lock().deltas.len()
     }
 
-    /// Whether none waits. *Blocks*: never.
+    /// Whether none waits. *Blocks*: briefly.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many [`Taken`]s were dropped without commit. *Blocks*: never.
+    /// How many [`Taken`]s were dropped without commit. *Blocks*: briefly.
     pub fn uncommitted(&self) -> u64 {
         self.state.lock().uncommitted
     }
 
     /// Closes the queue for both sides and wakes everybody who waits. Returns how many deltas were left and dropped;
-    /// closing again does nothing. *Blocks*: never.
+    /// closing again does nothing. *Blocks*: briefly.
     pub fn close(&self) -> usize {
         let left = {
             let mut state = self.state.lock();
@@ -180,7 +180,7 @@ impl<T> RealFifo<T> {
         left.len()
     }
 
-    /// Whether it was closed. *Blocks*: never.
+    /// Whether it was closed. *Blocks*: briefly.
     pub fn is_closed(&self) -> bool {
         self.state.lock().closed
     }
@@ -199,7 +199,7 @@ impl<T> State<T> {
 }
 
 impl<T: Send + Sync> DeltaSink<T> for RealFifo<T> {
-    /// Appends the whole batch, in one step. *Blocks*: never.
+    /// Appends the whole batch, in one step. *Blocks*: briefly.
     fn apply(&self, batch: &mut Vec<Delta<T>>) -> Result<(), SinkError> {
         if batch.is_empty() {
             return Ok(());
@@ -226,7 +226,7 @@ impl<T: Send + Sync> Synced for RealFifo<T> {
         &self.name
     }
 
-    /// Whether a whole state was committed. *Blocks*: never.
+    /// Whether a whole state was committed. *Blocks*: briefly.
     fn has_synced(&self) -> bool {
         self.state.lock().synced
     }

@@ -54,7 +54,7 @@ impl<'q, T> Taken<'q, T> {
         self.initial
     }
 
-    /// All is processed and published. Makes the queue synced when a whole state was among it. *Blocks*: never.
+    /// All is processed and published. Makes the queue synced when a whole state was among it. *Blocks*: briefly.
     pub fn commit(mut self) {
         self.committed = true;
     }

@@ -295,12 +295,12 @@ impl<T> Reflector<T> {
         }
     }
 
-    /// The version of the source that the sink has been brought to; empty before the first state. *Blocks*: never.
+    /// The version of the source that the sink has been brought to; empty before the first state. *Blocks*: briefly.
     pub fn last_version(&self) -> String {
         self.core.shared.position.lock().clone()
     }
 
-    /// How it is doing. *Blocks*: never.
+    /// How it is doing. *Blocks*: briefly.
     pub fn health(&self) -> Health {
         self.core.shared.health.lock().clone()
     }

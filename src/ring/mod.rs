@@ -1,8 +1,8 @@
 //! The ring between the engine and one listener: one producer, one consumer, growable, shrinking.
 //!
 //! # Contract
-//! * [`Producer::push`] never waits for the consumer; the ring grows instead. It does not wake; [`Producer::wake`]
-//!   does, so that a fan-out can push to everybody first.
+//! * [`Producer::push`] never waits for the consumer (`freeze.rs`); the ring grows instead. It does not wake;
+//!   [`Producer::wake`] does, so that a fan-out can push to everybody first.
 //! * [`Consumer::pop`] waits for an item or the end.
 //! * [`Producer::close`] ends it, from any thread: what is pushed later is given back, and the consumer's next `pop`
 //!   answers `None`. What is left is dropped with the consumer.
@@ -146,7 +146,7 @@ impl<T, const N: usize> Producer<T, N> {
     }
 
     /// Items that the consumer is not done with: it is done with one when it comes back for the next. Zero once it is
-    /// gone. *Blocks*: never.
+    /// gone. *Blocks*: no; three loads.
     pub(crate) fn len(&self) -> usize {
         // The order of the loads matters: an item that is done was pushed before.
         let done = self.0.done.load(order("ring: done is loaded", Ordering::Acquire));
@@ -170,7 +170,7 @@ impl<T, const N: usize> Consumer<T, N> {
         }
     }
 
-    /// `None` when there is nothing yet, otherwise what [`Consumer::pop`] answers. *Blocks*: never.
+    /// `None` when there is nothing yet, otherwise what [`Consumer::pop`] answers. *Blocks*: never (`ring/freeze.rs`).
     fn try_pop(&mut self) -> Option<Option<T>> {
         if std::mem::take(&mut self.in_hand) {
             self.done += 1;

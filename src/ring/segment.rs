@@ -116,7 +116,7 @@ pub(super) fn chain<T, const N: usize>() -> (Tail<T, N>, Head<T, N>) {
 }
 
 impl<T, const N: usize> Tail<T, N> {
-    /// Appends a value; true when the head sleeps, or is about to, on this very slot. *Blocks*: never.
+    /// Appends a value; true when the head sleeps, or is about to, on this very slot. *Blocks*: never (`ring/freeze.rs`).
     pub(super) fn append(&mut self, value: T) -> bool {
         // SAFETY: the tail's segment is not freed: the head frees a segment only after it has found its last slot
         // `FULL`, and the tail leaves the segment when it makes it so.
@@ -150,7 +150,7 @@ impl<T, const N: usize> Tail<T, N> {
 }
 
 impl<T, const N: usize> Head<T, N> {
-    /// The next value, if there is one. *Blocks*: never.
+    /// The next value, if there is one. *Blocks*: never (`ring/freeze.rs`).
     pub(super) fn take(&mut self) -> Option<T> {
         // SAFETY: the head's segment is freed by the head only, when it leaves it.
         let segment = unsafe { self.segment.as_ref() };
@@ -168,7 +168,8 @@ impl<T, const N: usize> Head<T, N> {
         Some(value)
     }
 
-    /// Says that the consumer goes to sleep until the next value; false when there is one by now. *Blocks*: never.
+    /// Says that the consumer goes to sleep until the next value; false when there is one by now. *Blocks*: never
+    /// (`ring/freeze.rs`).
     pub(super) fn mark_sleeping(&self) -> bool {
         // SAFETY: as in `take`.
         let slot = unsafe { &self.segment.as_ref().slots[self.at] };

@@ -59,8 +59,6 @@ impl SourceErrorKind {
     ///
     /// A bad selector is a 400, so it is not taken for a server that knows no streamed lists. client-go:
     /// `apierrors.ReasonForError` and the `Is…` functions beside it, `IsTooLargeResourceVersion`.
-    ///
-    /// *Blocks*: never.
     pub fn of_http(a: &HttpAnswer<'_>) -> Option<Self> {
         if (200..300).contains(&a.status) {
             return None;

@@ -145,7 +145,7 @@ pub trait WatchStream<O>: Send {
     /// [`Wake::poke`] it.
     fn next(&mut self, wake: &Wake, deadline: Deadline) -> Next<O>;
 
-    /// What can be had at once; the reflector hands all of it over as one batch. *Blocks*: never.
+    /// What can be had at once; the reflector hands all of it over as one batch. It must not wait.
     fn ready(&mut self) -> Option<Next<O>> {
         None
     }

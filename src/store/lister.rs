@@ -3,7 +3,7 @@
 use super::StoreReader;
 use crate::flow::{AsKey, KeyRef, Object};
 
-/// Lists a store. Clones are handles to the same store. *Blocks*: never, none of its methods.
+/// Lists a store. Clones are handles to the same store. *Blocks*: never, none of its methods (`store/freeze.rs`).
 ///
 /// Each call sees the store at one instant. client-go: `GenericLister`.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl<T: 'static> Lister<T> {
     }
 }
 
-/// Lists one namespace of a store. *Blocks*: never, none of its methods. client-go: `GenericNamespaceLister`.
+/// Lists one namespace of a store. *Blocks*: never, none of its methods (`store/freeze.rs`). client-go: `GenericNamespaceLister`.
 #[derive(Clone, Debug)]
 pub struct NamespaceLister<T> {
     reader: StoreReader<T>,

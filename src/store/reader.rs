@@ -14,7 +14,7 @@ pub(super) fn index_of<V: 'static>(snapshot: &AnySnapshot, name: &str) -> Result
 /// All objects, all indices and the version of one instant. Never changes.
 ///
 /// Taking one and cloning one is O(1). While it is held it keeps the objects it contains. Look-ups by a borrowed key
-/// allocate nothing. *Blocks*: never, none of its methods.
+/// allocate nothing. *Blocks*: never, none of its methods (`store/freeze.rs`).
 ///
 /// client-go has no such thing: each call on its store sees an instant of its own.
 pub struct Snapshot<T> {
@@ -145,7 +145,7 @@ impl<T> fmt::Debug for Snapshot<T> {
 /// Reads the store. Clones are handles to the same store; they outlive the informer and then show its last state.
 ///
 /// Each method sees the store at one instant of its own; for several reads of one instant take a
-/// [`StoreReader::snapshot`]. What it returns is owned. *Blocks*: never, none of its methods.
+/// [`StoreReader::snapshot`]. What it returns is owned. *Blocks*: never, none of its methods (`store/freeze.rs`).
 ///
 /// client-go: the reading half of `Indexer`.
 pub struct StoreReader<T> {

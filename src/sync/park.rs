@@ -61,7 +61,7 @@ pub(crate) enum Parked {
     Deadline,
 }
 
-/// Wakes one thread. *Blocks*: never.
+/// Wakes one thread. *Blocks*: briefly.
 #[derive(Clone)]
 pub(crate) struct Unparker(Arc<ThreadCell>);
 

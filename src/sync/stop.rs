@@ -99,7 +99,7 @@ impl Stop {
         self.0.callbacks.lock().all.pop_first().map(|(_, callback)| callback)
     }
 
-    /// Whether the request has been made. *Blocks*: never; one load.
+    /// Whether the request has been made. *Blocks*: no; one load.
     pub fn is_stopped(&self) -> bool {
         self.0.stopped.load(order("stop: the flag is looked at", Ordering::Acquire))
     }
@@ -223,17 +223,17 @@ impl Wake {
         &self.0.clock
     }
 
-    /// Whether the reflector stops. *Blocks*: never.
+    /// Whether the reflector stops. *Blocks*: no; one load.
     pub fn is_stopped(&self) -> bool {
         self.0.stop.is_stopped()
     }
 
-    /// Interrupts the wait, now or when it next begins, with [`Woken::Nudged`]; several merge. *Blocks*: never.
+    /// Interrupts the wait, now or when it next begins, with [`Woken::Nudged`]; several merge. *Blocks*: briefly.
     pub fn nudge(&self) {
         self.ring(true);
     }
 
-    /// Makes a [`Wake::wait_until`] look at its own news again. *Blocks*: never.
+    /// Makes a [`Wake::wait_until`] look at its own news again. *Blocks*: briefly.
     pub fn poke(&self) {
         self.0.state.lock().pokes += 1;
         self.0.state.notify_all();
@@ -257,7 +257,7 @@ impl Wake {
     }
 
     /// Takes a pending stop or nudge, for sources that block in a way of their own and were told by
-    /// [`Wake::on_wake`]. *Blocks*: never.
+    /// [`Wake::on_wake`]. *Blocks*: briefly.
     pub fn take(&self) -> Option<Woken> {
         if self.is_stopped() {
             return Some(Woken::Stopped);
@@ -362,13 +362,13 @@ impl Gate {
         Self::default()
     }
 
-    /// Lets everybody through, now and later. *Blocks*: never.
+    /// Lets everybody through, now and later. *Blocks*: briefly.
     pub fn open(&self) {
         *self.0.open.lock() = true;
         self.0.open.notify_all();
     }
 
-    /// Closes it again for those who come later. *Blocks*: never.
+    /// Closes it again for those who come later. *Blocks*: briefly.
     pub fn close(&self) {
         *self.0.open.lock() = false;
     }

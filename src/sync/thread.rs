@@ -74,7 +74,7 @@ impl<T> JoinHandle<T> {
         result.unwrap_or_else(|| Err(os.err().map_or_else(|| "the thread left no result".to_owned(), call_out::message_of)))
     }
 
-    /// True once the thread has nothing left to do. *Blocks*: never.
+    /// True once the thread has nothing left to do. *Blocks*: briefly.
     pub(crate) fn is_finished(&self) -> bool {
         *self.packet.done.lock()
     }

@@ -84,7 +84,7 @@ pub trait Synced: Send + Sync {
     /// Names the thing in the answer of a wait that timed out.
     fn name(&self) -> &str;
 
-    /// True once the last item of the initial state has been *processed*; never false again. *Blocks*: never.
+    /// True once the last item of the initial state has been *processed*; never false again. *Blocks*: briefly.
     fn has_synced(&self) -> bool;
 
     /// Waits until [`Synced::has_synced`].

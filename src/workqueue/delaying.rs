@@ -53,7 +53,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> WorkQueue<K> {
     ///
     /// A key has one delay at a time: of two the earlier counts. An `add` meanwhile queues the key at once and leaves the
     /// delay running, so that the key comes again. Equal deadlines come in the order of adding. A delay too large to
-    /// express never ends. The answer is that of `add`. *Blocks*: never. client-go: `AddAfter`.
+    /// express never ends. The answer is that of `add`. *Blocks*: briefly. client-go: `AddAfter`.
     pub fn add_after(&self, key: K, d: Duration) -> bool {
         let at = self.0.after(d);
         self.0.accept(key, at)
@@ -64,7 +64,7 @@ impl<K> Work<K> {
     /// Done, and again when `d` has passed, as [`WorkQueue::add_after`] would; zero queues the key at the tail.
     ///
     /// False when the queue is shut down: the work is done all the same, and the delay is refused and counted.
-    /// *Blocks*: never.
+    /// *Blocks*: briefly.
     pub fn requeue_after(work: Self, d: Duration) -> bool {
         let at = work.queue().after(d);
         work.end(|s, id, key, after| {

@@ -304,7 +304,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> WorkQueue<K> {
     /// done. A delay of the same key goes on running. client-go: `Add`.
     ///
     /// False when the queue is shut down, or when `Hash`, `Clone` or `Eq` of the key panicked; nothing is queued then.
-    /// *Blocks*: never.
+    /// *Blocks*: briefly.
     pub fn add(&self, key: K) -> bool {
         self.0.accept(key, None)
     }
@@ -386,7 +386,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> WorkQueue<K> {
     }
 
     /// How many keys are queued: not those held, owed another round while held, or delayed. client-go: `Len`.
-    /// *Blocks*: never.
+    /// *Blocks*: briefly.
     pub fn len(&self) -> usize {
         self.0.section(|s, _| s.ready.len())
     }
@@ -398,7 +398,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> WorkQueue<K> {
 
     /// Refuses keys from now on. Delays are dropped and counted; keys already queued, and held ones that are owed another
     /// round, are still handed out; then [`get`](Self::get) returns `None`. A running [`drain`](Self::drain) ends as
-    /// cancelled. May be called any number of times, from anywhere. *Blocks*: never. client-go: `ShutDown`.
+    /// cancelled. May be called any number of times, from anywhere. *Blocks*: briefly. client-go: `ShutDown`.
     pub fn shutdown(&self) -> ShutdownReport {
         self.0.section(|s, after| {
             s.close(after);

@@ -28,7 +28,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> WorkQueue<K> {
     /// Queues a key after the wait that the limiter decides, which counts a failure of the key. client-go:
     /// `AddRateLimited`, which counts also when the queue is shut down.
     ///
-    /// The answer is that of [`add`](Self::add). When the limiter panics the wait is one second. *Blocks*: never.
+    /// The answer is that of [`add`](Self::add). When the limiter panics the wait is one second. *Blocks*: briefly.
     pub fn add_rate_limited(&self, key: K) -> bool {
         // A limiter's count must not grow for a key that is refused. One that is shut out just now may still count.
         let d = if self.is_shut_down() { Duration::ZERO } else { self.0.when(&key) };
@@ -61,7 +61,7 @@ impl<K> Work<K> {
     /// Done, and again after the wait that the limiter decides, as [`WorkQueue::add_rate_limited`] would.
     ///
     /// False when the queue is shut down: the work is done all the same, and the retry is refused and counted.
-    /// *Blocks*: never.
+    /// *Blocks*: briefly.
     pub fn retry(work: Self) -> bool {
         let d = if work.queue().is_down() { Duration::ZERO } else { work.queue().when(&work) };
         Self::requeue_after(work, d)

@@ -30,7 +30,7 @@ impl<K> Work<K> {
     }
 
     /// Done with the key: what dropping does, by name. A key that was added meanwhile is queued again, at the tail.
-    /// *Blocks*: never. client-go: `Done`.
+    /// *Blocks*: briefly. client-go: `Done`.
     pub fn done(work: Self) {
         drop(work);
     }
