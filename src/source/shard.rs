@@ -55,7 +55,7 @@ impl Shard {
         self.count
     }
 
-    /// Whether the object of this name is in this part. `namespace` is empty when there is none. *Blocks*: never.
+    /// Whether the object of this name is in this part. `namespace` is empty when there is none.
     pub fn owns(self, namespace: &str, name: &str) -> bool {
         hash(namespace, name) % u64::from(self.count) == u64::from(self.index)
     }
