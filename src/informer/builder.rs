@@ -9,7 +9,7 @@ use crate::{
     flow::DeltaSink,
     processor::Processor,
     queue::RealFifo,
-    reflector::{self, Backoff, InitialState, RawSource, Reflector},
+    reflector::{self, Backoff, InitialState, OnUndecodable, RawSource, Reflector},
     source::{ListerWatcher, Scope},
     store::{IndexError, IndexSpec, Writer},
     sync::{Arc, Clock, Monitor, Stop, call_out::Foreign},
@@ -92,6 +92,19 @@ impl<T: Send + Sync + 'static> InformerBuilder<T> {
     /// Between which times a watch asks to be ended. Default: 5 to 10 minutes.
     pub fn watch_timeout(mut self, range: RangeInclusive<Duration>) -> Self {
         self.options.watch_timeout = range.into_inner();
+        self
+    }
+
+    /// After how much silence a watch is checked. Default: 150 s; [`Duration::MAX`] for never. See
+    /// [`crate::reflector`].
+    pub fn silence(mut self, silence: Duration) -> Self {
+        self.options.silence = silence;
+        self
+    }
+
+    /// What an object that the source could not decode does. Default: [`OnUndecodable::Skip`].
+    pub fn on_undecodable(mut self, what: OnUndecodable) -> Self {
+        self.options.on_undecodable = what;
         self
     }
 

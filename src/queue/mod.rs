@@ -1,14 +1,14 @@
 //! The delta queue: between a reflector and whoever keeps the objects, when those are two threads.
 //!
 //! # Contract
-//! * [`RealFifo`] is a [`DeltaSink`](crate::flow::DeltaSink): it takes a batch whole or not at all (V5), in order, and
+//! * [`RealFifo`] is a [`DeltaSink`](crate::flow::DeltaSink): it takes a batch whole or not at all, in order, and
 //!   hands everything out in that order, across all keys. A whole state (`ReplacedAll`) travels as one item. It decides
 //!   nothing per key: what a whole state deletes is found by the consumer, against what it has stored by then.
 //! * One consumer takes a [`Taken`], processes it, and commits it. *Apply, publish, commit*: whoever reads the store
 //!   after the commit finds the effect. There is one `Taken` at a time; a second taker waits for the first.
 //! * Producers never wait for processing: the lock is held for moving deltas in or out only, never while user code
 //!   runs, while a thread is woken, or while a delta is dropped.
-//! * Synced means processed (V4): true once a `Taken` with a whole state in it has been committed, for ever. Nothing
+//! * Synced means processed: true once a `Taken` with a whole state in it has been committed, for ever. Nothing
 //!   is counted. A failed or refused call never makes it true.
 //! * A `Taken` that is dropped without commit is reported (a counter, and a hook) and makes nothing synced. The queue
 //!   does not hand its deltas out again, because part of them may have been applied: what was lost is healed by the

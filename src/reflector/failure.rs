@@ -15,6 +15,8 @@ pub(super) enum Place {
         asked: Asked,
         /// On a page after the first of a list that may be asked again in one page.
         later_page: bool,
+        /// As a stream.
+        streamed: bool,
     },
     /// Asking for a watch.
     Watch {
@@ -82,11 +84,13 @@ impl Verdict {
 }
 
 pub(super) fn judge(place: Place, kind: &FailureKind, past: Past) -> Verdict {
-    use Action::{InitialState, MostRecent, SameRequest, SameWatch, Unpaged};
+    use Action::{AsList, InitialState, MostRecent, SameRequest, SameWatch, Unpaged};
     let again = Verdict::new(Pause::Backoff, if matches!(place, Place::List { .. }) { SameRequest } else { SameWatch });
     let anew = Verdict::new(Pause::Backoff, if matches!(place, Place::List { .. }) { SameRequest } else { InitialState });
     let kind = match kind {
         FailureKind::SinkRefused | FailureKind::Unreadable => return anew,
+        // The third such failure in a row makes a list of a stream; the run loop counts them.
+        FailureKind::NoEndMark => return again,
         FailureKind::CleanEnd if matches!(place, Place::Stream { lived: true }) => return Verdict::new(Pause::None, SameWatch),
         FailureKind::CleanEnd => return again.counted(),
         FailureKind::Source(kind) => kind,
@@ -115,6 +119,8 @@ pub(super) fn judge(place: Place, kind: &FailureKind, past: Past) -> Verdict {
         (Kind::Connect | Kind::Timeout | Kind::Transport, _) => again,
 
         (Kind::Unauthorized | Kind::Forbidden | Kind::NotFound, _) => again,
+
+        (Kind::WatchListUnsupported, Place::List { streamed: true, .. }) => Verdict::new(Pause::None, AsList),
 
         (Kind::Server { code: 400 | 422, .. }, Place::List { asked: Asked::Version, .. }) => {
             Verdict::new(Pause::None, MostRecent)

@@ -39,6 +39,14 @@ impl Failed {
     fn new(key: Option<ObjectKey>, version: Option<String>, why: String) -> Self {
         Self { key, version, why, undecodable: false }
     }
+
+    /// For people.
+    pub(crate) fn describe(&self) -> String {
+        match &self.key {
+            Some(key) => format!("{key} cannot be read: {}", self.why),
+            None => self.why.clone(),
+        }
+    }
 }
 
 /// An object of another shard.
@@ -82,8 +90,14 @@ pub(crate) trait RawSource: Send + Sync {
     /// [`ListerWatcher::watch`].
     fn watch(&self, stop: &Stop, params: &WatchParams) -> Result<Box<dyn RawStream>, SourceError>;
 
+    /// [`ListerWatcher::list`], of which only the end matters.
+    fn probe(&self, stop: &Stop, params: &ListParams) -> Result<ListEnd, SourceError>;
+
     /// [`ListerWatcher::compare`].
     fn compare(&self, a: &str, b: &str) -> Option<Ordering>;
+
+    /// [`ListerWatcher::supports_watch_list`].
+    fn supports_watch_list(&self) -> bool;
 }
 
 /// An open watch of a [`RawSource`]. Dropping it closes it.
@@ -195,8 +209,20 @@ where
         Ok(Box::new(Stream { take: self.clone(), stream: Some(stream) }))
     }
 
+    fn probe(&self, stop: &Stop, params: &ListParams) -> Result<ListEnd, SourceError> {
+        let mut sink = |raw: Result<L::Object, Undecodable>| {
+            drop(raw);
+            ControlFlow::Continue(())
+        };
+        call_out::call(Site::Source, || self.source.list(stop, params, &mut sink)).unwrap_or_else(|p| Err(panicked(p)))
+    }
+
     fn compare(&self, a: &str, b: &str) -> Option<Ordering> {
         call_out::call(Site::Source, || self.source.compare(a, b)).ok().flatten()
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        call_out::call(Site::Source, || self.source.supports_watch_list()).unwrap_or(false)
     }
 }
 

@@ -1,12 +1,13 @@
 //! One list, page by page.
 
 use super::{
-    ingest::{Failed, RawSource, Share},
+    Core,
+    ingest::{Failed, Share},
     observe::FailureKind,
 };
 use crate::{
     flow::{Object, ObjectKey, Opaque},
-    source::{ListParams, Scope, SourceError, SourceErrorKind, VersionMatch},
+    source::{ListParams, SourceError, SourceErrorKind, VersionMatch},
     sync::{
         Stop,
         call_out::{self, Site},
@@ -51,7 +52,7 @@ pub(super) enum NoState {
 }
 
 impl NoState {
-    fn failed(error: SourceError, later_page: bool) -> Self {
+    pub(super) fn failed(error: SourceError, later_page: bool) -> Self {
         let (kind, message) = explain(error);
         Self::Failed { kind, message, later_page }
     }
@@ -59,35 +60,37 @@ impl NoState {
 
 /// Asks for all pages. The version is the first page's; a page after the first carries nothing but its token.
 pub(super) fn list(
-    source: &dyn RawSource,
+    core: &Core,
     stop: &Stop,
     share: Share<'_>,
-    scope: &Scope,
     version: &VersionMatch,
     limit: Option<u32>,
 ) -> Result<State, NoState> {
     let mut state = State::default();
-    let mut params = ListParams { version: version.clone(), limit, continue_token: None, scope: scope.clone() };
+    let mut params = ListParams { version: version.clone(), limit, continue_token: None, scope: core.options.scope.clone() };
     loop {
         if stop.is_stopped() {
             return Err(NoState::Stopped);
         }
-        let page = source.list(stop, &params, share, &mut |item| {
+        let page = core.source.list(stop, &params, share, &mut |item| {
             match item {
                 Ok(object) => state.objects.push(object),
                 Err(failed) => state.failed.push(failed),
             }
-            if stop.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            let enough = stop.is_stopped() || core.options.on_undecodable.fails(state.failed.last());
+            if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         if stop.is_stopped() {
             return Err(NoState::Stopped);
         }
+        if core.options.on_undecodable.fails(state.failed.last()) {
+            let message = state.failed.pop().map_or(String::new(), |f| f.describe());
+            return Err(NoState::Failed { kind: FailureKind::Unreadable, message, later_page: state.paged });
+        }
         let end = page.map_err(|e| NoState::failed(e, state.paged))?;
         if !state.paged {
             if end.version.is_empty() {
-                let error = SourceError::new(SourceErrorKind::Other)
-                    .with_context("the list has no version, so no watch can go on from it; the source must give one");
-                return Err(NoState::failed(error, false));
+                return Err(NoState::failed(without_version(), false));
             }
             state.version = end.version;
         }
@@ -105,6 +108,11 @@ pub(super) fn list(
             }
         }
     }
+}
+
+pub(super) fn without_version() -> SourceError {
+    SourceError::new(SourceErrorKind::Other)
+        .with_context("the list has no version, so no watch can go on from it; the source must give one")
 }
 
 /// The class of an error, and its text with all that lies beneath it. Texts and drops of what a source or a sink put

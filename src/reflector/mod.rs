@@ -9,10 +9,12 @@
 //!
 //! Every wait hears of stop and is timed by one clock. A stream is closed on every way out, also by a panic.
 //!
-//! # Lists
+//! # Whole states
 //! The first list takes whatever the server has at hand ([`InitialState::Any`]), or the most recent state if asked for.
 //! Later ones are not older than the position, so that a lagging server cannot take the sink back in time. A list
-//! reaches the sink as one delta when its last page has come. Pages of 500 are asked for, except of a list that a
+//! reaches the sink as one delta when its last page has come. Where a watch may begin with the state
+//! ([`InitialState::Streamed`]), that is asked for instead; it is gathered, and reaches the sink as one delta when the
+//! server has said where it ends, and the watch goes on. Pages of 500 are asked for, except of a list that a
 //! server answers from memory when asked for it whole; if it turns out to page anyway, that is remembered.
 //!
 //! # What a failure does
@@ -20,6 +22,8 @@
 //! position. *Counts*: the third such failure in a row, with no frame of a watch accepted in between, is followed by a
 //! list anew after its backoff. A stream that *lived* had moved the position or stayed open for a second. The first
 //! line that fits holds.
+//!
+//! "While listing" is also a watch before the end of the state that it begins with, and "a frame" is one after it.
 //!
 //! | what | while listing | asking for a watch | in a watch |
 //! |---|---|---|---|
@@ -29,10 +33,13 @@
 //! | too many requests, or an error with advice when to come back | backoff, same list | backoff, same watch | backoff, same watch |
 //! | connection refused | refused backoff, same list | refused backoff, same watch | refused backoff, same watch |
 //! | not reached, broken, timed out | backoff, same list | at once if a stream broke just before, else backoff; same watch | at once if it lived, else backoff; same watch |
+//! | a state cannot be streamed (`WatchListUnsupported`) | a list, at once, and from now on | | |
+//! | a stream ends in order before the end of its state, or does not say where that is for 30 s | backoff, same stream; at the third in a row, and each until a streamed state came: after backoff, by a list | | |
 //! | unauthorized, forbidden, not found | backoff, same list | backoff, same watch | backoff, same watch |
 //! | 400, 422 | of a list with a version: most recent state, at once; else backoff, same list | backoff, same watch, counts | backoff, same watch, counts |
 //! | anything else, panics of the source, whole answers that cannot be read | backoff, same list | backoff, same watch, counts | backoff, same watch, counts |
 //! | one object cannot be read or transformed | known which: what the sink has for it stays; else nothing is deleted because of this list | | known which: what the sink has stays (a deletion is told as missed); else backoff, anew |
+//! | one object cannot be read, with [`OnUndecodable::Fail`] | backoff, same list | | a deletion, known which: told as missed; else backoff, anew |
 //! | orderly end | | | lived: same watch at once; else backoff, same watch, counts |
 //! | the sink refuses or panics | backoff, same list | | backoff, anew |
 //!
@@ -41,13 +48,47 @@
 //! source has no order of versions, a consistent list after "version too large" does. A frame of a watch below the
 //! position is applied and told, and moves nothing.
 
+//!
+//! # Silent watches
+//! A connection can die without a word; and a watch from a version that the server has not reached, because its cluster
+//! was restored from a backup, is opened and stays silent. So a watch that brought nothing for `silence` (150 s), or
+//! nothing at all until its orderly end after a second or more, is checked, once: a list of one object is asked for, not
+//! older than the position.
+//!
+//! | answer | what follows |
+//! |---|---|
+//! | any list | the watch is good |
+//! | version too large, or a list of an older version | most recent state, as in the table above; it shows whether a new era has begun |
+//! | refused, not reached, broken, timed out | the stream is taken for half open: closed, same watch at once |
+//! | anything else | the server is there; the watch goes on, and is checked again after a backoff |
+//!
+//! A source whose lists never time out keeps the check waiting on a dead connection: give it a time-out. A server that
+//! was restored and has passed our position since cannot be told from one that was not; no client can see that.
+//!
+//! # Where it differs from client-go's
+//! * A watch that fails keeps its position wherever the table says "same watch". client-go lists everything again after a
+//!   403 or a 404.
+//! * An expired version is no failure: the list that follows waits for nothing but its spread, and adds nothing to the
+//!   backoff. client-go waits for a step of a backoff that it shares with refused connections.
+//! * Failures in a stream are told like others. client-go tells its error handler of failed requests only.
+//! * A backoff begins anew after two minutes without a failure. client-go's begins anew every two minutes.
+//! * An object that cannot be had costs itself. In client-go it costs its list, or is lost until the next one.
+//! * The objects of a streamed state are transformed once, and handed over in the order in which they came. A stream that
+//!   ends before the end of its state is asked for again after a backoff, and only a server that does not know such
+//!   streams, or forgets their end three times, is asked for a list. client-go asks again at once for the first, and
+//!   falls back to a list after any failure that it has no rule for.
+//! * A silent watch is checked. client-go waits for its end.
+//! * The time-out of a watch is taken as asked. client-go ignores one under five minutes.
+
 mod backoff;
 mod failure;
 mod ingest;
 mod list;
 mod observe;
+mod probe;
 mod run;
 mod sink;
+mod streamed;
 mod watch;
 
 pub use backoff::Backoff;
@@ -77,6 +118,29 @@ pub enum InitialState {
     Any,
     /// The most recent state.
     MostRecent,
+    /// The most recent state, as the beginning of the watch: neither side has to hold it as one answer. Later states are
+    /// asked for in the same way. Where the source or its server knows no such watches, as [`InitialState::Any`].
+    /// client-go: `WatchListClient`.
+    Streamed,
+}
+
+/// What an object that the source could not decode does. One that is known to be deleted is deleted in either case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnUndecodable {
+    /// What the sink has for it stays; it is told, and counted in [`Health::stale_objects`]. When nobody knows which
+    /// object it is, a list deletes nothing, and a watch is followed by a list.
+    #[default]
+    Skip,
+    /// The answer it came in is worth nothing: a list is asked for again after backoff, and so is one after a watch.
+    Fail,
+}
+
+impl OnUndecodable {
+    /// Whether this object makes the whole answer fail.
+    fn fails(self, object: Option<&ingest::Failed>) -> bool {
+        self == Self::Fail && object.is_some_and(|f| f.undecodable)
+    }
 }
 
 /// Why [`Reflector::run`] ended although nobody stopped it.
@@ -117,6 +181,8 @@ pub(crate) struct Options {
     pub(crate) backoff: Backoff,
     pub(crate) relist_spread: Duration,
     pub(crate) watch_timeout: (Duration, Duration),
+    pub(crate) silence: Duration,
+    pub(crate) on_undecodable: OnUndecodable,
     pub(crate) seed: Option<u64>,
     pub(crate) clock: Clock,
     pub(crate) hook: Option<Hook>,
@@ -132,6 +198,8 @@ impl Default for Options {
             backoff: Backoff::default(),
             relist_spread: Duration::from_secs(1),
             watch_timeout: (Duration::from_secs(300), Duration::from_secs(600)),
+            silence: Duration::from_secs(150),
+            on_undecodable: OnUndecodable::default(),
             seed: None,
             clock: Clock::real(),
             hook: None,
@@ -143,6 +211,8 @@ impl Default for Options {
 #[derive(Default)]
 struct Shared {
     running: AtomicBool,
+    /// The server does not know streamed states.
+    no_streams: AtomicBool,
     position: Mutex<String>,
     health: Mutex<Health>,
 }
@@ -237,6 +307,20 @@ impl<T> ReflectorBuilder<T> {
     /// under five minutes.
     pub fn watch_timeout(mut self, range: RangeInclusive<Duration>) -> Self {
         self.options.watch_timeout = range.into_inner();
+        self
+    }
+
+    /// A watch that brings nothing for so long is checked: the server is asked for a list of one object, not older than
+    /// the version watched from. 150 s by default, at least one second; [`Duration::MAX`] for never. The room's
+    /// documentation says what follows from the answer. While it is awaited, frames of the watch wait too.
+    pub fn silence(mut self, silence: Duration) -> Self {
+        self.options.silence = silence;
+        self
+    }
+
+    /// What an object that the source could not decode does. [`OnUndecodable::Skip`] by default.
+    pub fn on_undecodable(mut self, what: OnUndecodable) -> Self {
+        self.options.on_undecodable = what;
         self
     }
 

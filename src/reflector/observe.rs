@@ -22,6 +22,8 @@ pub enum ReflectorEvent {
         version: VersionMatch,
         /// Items per page.
         limit: Option<u32>,
+        /// As the beginning of a watch. That goes on after it; no [`ReflectorEvent::Watching`] follows.
+        streamed: bool,
     },
     /// The sink has taken a whole state.
     Listed {
@@ -46,7 +48,7 @@ pub enum ReflectorEvent {
         how: Ending,
         /// Frames it brought.
         frames: u64,
-        /// From the server's answer to here.
+        /// From the server's answer to here; of a stream that began with a state, from the end of that.
         lasted: Duration,
     },
     /// A request failed, a stream ended in a way that is no good, or the sink refused.
@@ -61,6 +63,19 @@ pub enum ReflectorEvent {
         wait: Duration,
         /// For people.
         message: String,
+    },
+    /// A watch brought nothing for a while, so the server was asked whether it has reached the version watched from.
+    Probed {
+        /// That version.
+        from: String,
+        /// What came instead of an answer. `None`: the watch is good. `TooLargeVersion`: it is not, and
+        /// [`ReflectorEvent::Failed`] follows. `Timeout`, `Transport`, `Connect` or `ConnectionRefused`: nobody answers,
+        /// the stream is closed. Anything else proves that the server is there, and no more.
+        failure: Option<SourceErrorKind>,
+        /// When it is asked again, if the watch stays silent.
+        again: Option<Duration>,
+        /// From the request to here.
+        took: Duration,
     },
     /// A consistent list proved that versions began anew, as after a restored backup. Versions of before mean nothing.
     Era {
@@ -112,7 +127,7 @@ pub enum ListReason {
     Repeated,
     /// The sink did not take a batch of the watch.
     SinkRefused,
-    /// A watch reported a change of nobody knows which object.
+    /// A watch brought an object that could not be read, and nobody knows which, or that was not to be passed over.
     Unreadable,
 }
 
@@ -124,9 +139,12 @@ pub enum Ending {
     Clean,
     /// It broke, or the server reported an error in it.
     Failed(SourceErrorKind),
-    /// The server should have ended it by now and did not; the reflector closed it.
+    /// The server should have ended it by now, or said where its state ends, and did not; the reflector closed it.
     TimedOut,
-    /// It reported a change of nobody knows which object; the reflector closed it.
+    /// It was silent, and the server did not answer either; the reflector closed it.
+    HalfOpen,
+    /// It brought an object that could not be read, and nobody knows which, or that was not to be passed over; the
+    /// reflector closed it.
     Unreadable,
     /// The sink refused a batch; the reflector closed it.
     SinkRefused,
@@ -144,6 +162,8 @@ pub enum During {
     Watch,
     /// Reading a watch, or handing over what it brought.
     Stream,
+    /// Asking whether a silent watch is good.
+    Probe,
 }
 
 /// What went wrong.
@@ -154,8 +174,11 @@ pub enum FailureKind {
     Source(SourceErrorKind),
     /// The server ended a watch in order, but so soon that something must be wrong.
     CleanEnd,
-    /// A frame did not say which object it is about.
+    /// A frame did not say which object it is about; or an object could not be read, and was not to be passed over
+    /// ([`OnUndecodable::Fail`](super::OnUndecodable)).
     Unreadable,
+    /// A stream ended in order before it had said where its state ends, or did not say so.
+    NoEndMark,
     /// The sink refused.
     SinkRefused,
 }
@@ -168,6 +191,8 @@ pub enum Action {
     SameRequest,
     /// The same list in one page.
     Unpaged,
+    /// The same state, by a list and not as a stream.
+    AsList,
     /// A list of the most recent state, whatever was asked before.
     MostRecent,
     /// A list not older than what the sink has.
@@ -202,6 +227,26 @@ pub struct LastError {
     pub kind: FailureKind,
     /// For people.
     pub message: String,
+}
+
+/// Whether a failure proves that a server is there.
+pub(super) fn answered(kind: &FailureKind) -> bool {
+    use SourceErrorKind as K;
+    match kind {
+        FailureKind::CleanEnd | FailureKind::Unreadable => true,
+        FailureKind::SinkRefused | FailureKind::NoEndMark => false,
+        FailureKind::Source(kind) => matches!(
+            kind,
+            K::Expired
+                | K::TooLargeVersion { .. }
+                | K::TooManyRequests { .. }
+                | K::Unauthorized
+                | K::Forbidden
+                | K::NotFound
+                | K::WatchListUnsupported
+                | K::Server { .. }
+        ),
+    }
 }
 
 /// An `observe` hook, shared.

@@ -9,13 +9,15 @@ use super::{
     failure::{self, Asked, Past, Pause, Place, Verdict},
     ingest::{Failed, Share},
     list::{self, NoState, State, chain},
-    observe::{Action, During, FailureKind, LastError, ListReason, ReflectorEvent},
+    observe::{Action, During, Ending, FailureKind, LastError, ListReason, ReflectorEvent, answered},
+    streamed::Open,
 };
 use crate::{
     flow::{Delta, ObjectKey, Opaque, SinkError},
     source::{SourceErrorKind, VersionMatch},
     sync::{
         Deadline, Instant, Stop, Wake, Woken,
+        atomic::Ordering as Memory,
         call_out::{self, Site},
     },
 };
@@ -44,6 +46,13 @@ pub(super) enum Taken {
     },
 }
 
+/// What became of a whole state.
+enum Accepted {
+    Yes,
+    /// Another has to be asked for.
+    No(FailureKind, String),
+}
+
 pub(super) struct Run<'a> {
     pub(super) core: &'a Core,
     pub(super) stop: &'a Stop,
@@ -65,7 +74,13 @@ pub(super) struct Run<'a> {
     doubted: bool,
     too_large: bool,
     counted: u8,
+    /// Streamed states in a row without an end mark.
+    unmarked: u8,
+    /// Ask for the next state by a list.
+    as_list: bool,
     expired_list: Option<Instant>,
+    /// The next watch is to be probed then, if it is silent: the last probe's answer was unclear.
+    pub(super) probe_again: Option<Instant>,
     /// Objects whose newest state could not be had.
     pub(super) stale: HashSet<ObjectKey>,
     /// Objects of the last list of whom not even the name is known.
@@ -90,7 +105,10 @@ impl<'a> Run<'a> {
             doubted: false,
             too_large: false,
             counted: 0,
+            unmarked: 0,
+            as_list: false,
             expired_list: None,
+            probe_again: None,
             stale: HashSet::new(),
             nameless: 0,
             batch: Vec::new(),
@@ -100,7 +118,7 @@ impl<'a> Run<'a> {
     /// Never returns `Ok`: it is over when it is over.
     pub(super) fn go(mut self) -> Over {
         loop {
-            if let Err(over) = self.initial_state().and_then(|()| self.watches()) {
+            if let Err(over) = self.initial_state().and_then(|open| self.watches(open)) {
                 return over;
             }
         }
@@ -118,40 +136,78 @@ impl<'a> Run<'a> {
         super::observe::tell(self.core.options.hook.as_ref(), event);
     }
 
-    /// Asks until the sink has taken a whole state.
-    fn initial_state(&mut self) -> Result<(), Over> {
+    /// Asks until the sink has taken a whole state. When that was the beginning of a watch, this is it.
+    fn initial_state(&mut self) -> Result<Option<Open>, Over> {
         loop {
             self.alive()?;
             let began = self.now();
             if self.reason == ListReason::Expired {
                 self.expired_list = Some(began);
             }
-            let version = self.version_to_list();
-            let limit = self.page_size(&version);
-            self.tell(&ReflectorEvent::Listing { reason: self.reason, version: version.clone(), limit });
+            let streamed = self.streams();
+            let version = self.version_to_list(streamed);
+            let limit = if streamed { None } else { self.page_size(&version) };
+            self.tell(&ReflectorEvent::Listing { reason: self.reason, version: version.clone(), limit, streamed });
             // Equal versions prove nothing across eras, and a consistent list may turn out to begin one.
             let reuse = matches!(version, VersionMatch::NotOlderThan(_));
             let core = self.core;
             let share = Share { sink: &*core.sink, reuse, shard: core.options.scope.shard };
-            match list::list(&*core.source, self.stop, share, &core.options.scope, &version, limit) {
+            let answer = if streamed {
+                self.streamed(share, &version).map(|(state, open)| (state, Some(open)))
+            } else {
+                list::list(core, self.stop, share, &version, limit).map(|state| (state, None))
+            };
+            let (kind, message, later_page) = match answer {
                 Err(NoState::Stopped) => return Err(Over::Stopped),
-                Err(NoState::Failed { kind, message, later_page }) => {
-                    self.list_failed(&version, later_page && !self.unpaged, kind, message)?;
-                }
-                Ok(state) => {
+                Err(NoState::Failed { kind, message, later_page }) => (kind, message, later_page && !self.unpaged),
+                Ok((state, open)) => {
                     self.contact(|_| {});
-                    if self.accept(&version, state, began)? {
-                        return Ok(());
+                    match self.accept(&version, state, began) {
+                        Ok(Accepted::Yes) => {
+                            if streamed {
+                                self.unmarked = 0;
+                            }
+                            return Ok(open);
+                        }
+                        // Closed before any wait, and whatever follows.
+                        Ok(Accepted::No(kind, message)) => {
+                            let how = if let FailureKind::Source(kind) = &kind { Some(kind.clone()) } else { None };
+                            self.close_unread(open, how.map_or(Ending::SinkRefused, Ending::Failed));
+                            (kind, message, false)
+                        }
+                        Err(over) => {
+                            let stopped = matches!(over, Over::Stopped);
+                            self.close_unread(open, if stopped { Ending::Stopped } else { Ending::SinkRefused });
+                            return Err(over);
+                        }
                     }
                 }
-            }
+            };
+            self.list_failed(&version, later_page, streamed, kind, message)?;
         }
     }
 
-    fn version_to_list(&self) -> VersionMatch {
+    /// Closes a watch whose state was of no use.
+    fn close_unread(&self, open: Option<Open>, how: Ending) {
+        let Some(Open { stream, opened, .. }) = open else { return };
+        drop(stream);
+        self.tell(&ReflectorEvent::Ended { how, frames: 0, lasted: self.now().since(opened) });
+    }
+
+    /// Whether the next state is asked for as the beginning of a watch.
+    fn streams(&self) -> bool {
+        let core = self.core;
+        core.options.initial == InitialState::Streamed
+            && !self.as_list
+            && !core.shared.no_streams.load(Memory::Relaxed)
+            && core.source.supports_watch_list()
+    }
+
+    fn version_to_list(&self, streamed: bool) -> VersionMatch {
         match (self.most_recent, self.position.is_empty(), self.core.options.initial) {
             (true, ..) | (false, true, InitialState::MostRecent) => VersionMatch::MostRecent,
-            (false, true, InitialState::Any) => VersionMatch::Any,
+            (false, true, InitialState::Streamed) if streamed => VersionMatch::MostRecent,
+            (false, true, InitialState::Any | InitialState::Streamed) => VersionMatch::Any,
             (false, false, _) => VersionMatch::NotOlderThan(self.position.clone()),
         }
     }
@@ -166,8 +222,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Judges the version of a state and hands it to the sink; false when another has to be asked for.
-    fn accept(&mut self, asked: &VersionMatch, state: State, began: Instant) -> Result<bool, Over> {
+    /// Judges the version of a state and hands it to the sink.
+    fn accept(&mut self, asked: &VersionMatch, state: State, began: Instant) -> Result<Accepted, Over> {
         let consistent = *asked == VersionMatch::MostRecent;
         let mut new_era = false;
         if !self.position.is_empty() {
@@ -175,8 +231,7 @@ impl<'a> Run<'a> {
                 Some(Ordering::Less) if !consistent => {
                     let message = format!("a list not older than {} answered {}, which is older", self.position, state.version);
                     let kind = FailureKind::Source(SourceErrorKind::TooLargeVersion { retry_after: None });
-                    self.list_failed(asked, false, kind, message)?;
-                    return Ok(false);
+                    return Ok(Accepted::No(kind, message));
                 }
                 Some(Ordering::Less) => new_era = true,
                 Some(_) => {}
@@ -193,20 +248,20 @@ impl<'a> Run<'a> {
         self.batch.push(Delta::ReplacedAll { version: version.clone(), objects: all, kept: kept.clone(), complete, new_era });
         if let Taken::Refused { why, .. } = self.hand_over()? {
             self.refused(&why);
-            self.list_failed(asked, false, FailureKind::SinkRefused, why)?;
-            return Ok(false);
+            return Ok(Accepted::No(FailureKind::SinkRefused, why));
         }
         if new_era {
             self.tell(&ReflectorEvent::Era { old: self.position.clone(), new: version.clone() });
         }
         self.paginated |= *asked == VersionMatch::Any && (paged || self.unpaged);
-        (self.most_recent, self.unpaged, self.doubted, self.counted) = (false, false, false, 0);
+        (self.most_recent, self.unpaged, self.as_list) = (false, false, false);
+        (self.doubted, self.counted) = (false, 0);
         self.moved_to(&version);
         self.nameless = failed - kept.len();
         self.stale = kept.into_iter().collect();
         self.core.shared.health.lock().stale_objects = self.stale_objects();
         self.tell(&ReflectorEvent::Listed { version, objects, took: self.now().since(began) });
-        Ok(true)
+        Ok(Accepted::Yes)
     }
 
     /// Asks the sink. What it did not take is dropped: another state follows.
@@ -267,15 +322,25 @@ impl<'a> Run<'a> {
         self.most_recent = true;
     }
 
-    fn list_failed(&mut self, version: &VersionMatch, later_page: bool, kind: FailureKind, message: String) -> Result<(), Over> {
+    fn list_failed(
+        &mut self,
+        version: &VersionMatch,
+        later_page: bool,
+        streamed: bool,
+        kind: FailureKind,
+        message: String,
+    ) -> Result<(), Over> {
         let asked = match version {
             VersionMatch::Any => Asked::Anything,
             VersionMatch::MostRecent => Asked::MostRecent,
             VersionMatch::NotOlderThan(_) | VersionMatch::Exact(_) => Asked::Version,
         };
-        match self.failed(Place::List { asked, later_page }, kind, message)? {
+        let unknown = kind == FailureKind::Source(SourceErrorKind::WatchListUnsupported);
+        match self.failed(Place::List { asked, later_page, streamed }, kind, message)? {
             Action::Unpaged => self.unpaged = true,
             Action::MostRecent => (self.most_recent, self.unpaged) = (true, false),
+            Action::AsList if unknown => self.core.shared.no_streams.store(true, Memory::Relaxed),
+            Action::AsList => self.as_list = true,
             Action::SameRequest | Action::InitialState | Action::SameWatch => {}
         }
         Ok(())
@@ -291,7 +356,7 @@ impl<'a> Run<'a> {
             FailureKind::Source(SourceErrorKind::Server { code: 500, reason, .. }) if reason == "StoreReadError" => {
                 ListReason::StoreReadError
             }
-            FailureKind::CleanEnd | FailureKind::Source(_) => ListReason::Repeated,
+            FailureKind::CleanEnd | FailureKind::NoEndMark | FailureKind::Source(_) => ListReason::Repeated,
         };
         let action = self.failed(place, kind, message)?;
         self.most_recent |= action == Action::MostRecent;
@@ -313,6 +378,12 @@ impl<'a> Run<'a> {
                 (self.counted, action) = (0, Action::InitialState);
             }
         }
+        if kind == FailureKind::NoEndMark {
+            self.unmarked = self.unmarked.saturating_add(1);
+            if self.unmarked >= PATIENCE {
+                action = Action::AsList;
+            }
+        }
         let mut least = None;
         if let FailureKind::Source(kind) = &kind {
             least = kind.retry_after();
@@ -323,7 +394,7 @@ impl<'a> Run<'a> {
         let wait = match pause {
             Pause::None => Duration::ZERO,
             Pause::Spread => self.core.options.relist_spread.mul_f64(self.rng.f64()),
-            Pause::Backoff => self.steps.step(now, &mut self.rng, least),
+            Pause::Backoff => self.backoff_step(least),
             Pause::Refused => self.steps.refused_step(now, &mut self.rng),
         };
         let during = match place {
@@ -343,6 +414,11 @@ impl<'a> Run<'a> {
         Ok(action)
     }
 
+    /// One step of the ladder for failures in general.
+    pub(super) fn backoff_step(&mut self, least: Option<Duration>) -> Duration {
+        self.steps.step(self.now(), &mut self.rng, least)
+    }
+
     /// Waits on the clock; stop ends it.
     fn pause(&self, now: Instant, wait: Duration) -> Result<(), Over> {
         self.alive()?;
@@ -357,25 +433,5 @@ impl<'a> Run<'a> {
                 Woken::Deadline => return Ok(()),
             }
         }
-    }
-}
-
-/// Whether a failure proves that a server is there.
-fn answered(kind: &FailureKind) -> bool {
-    use SourceErrorKind as K;
-    match kind {
-        FailureKind::CleanEnd | FailureKind::Unreadable => true,
-        FailureKind::SinkRefused => false,
-        FailureKind::Source(kind) => matches!(
-            kind,
-            K::Expired
-                | K::TooLargeVersion { .. }
-                | K::TooManyRequests { .. }
-                | K::Unauthorized
-                | K::Forbidden
-                | K::NotFound
-                | K::WatchListUnsupported
-                | K::Server { .. }
-        ),
     }
 }

@@ -5,7 +5,9 @@ use super::{
     ingest::{Ingested, RawStream, Share},
     list::explain,
     observe::{Ending, FailureKind, ReflectorEvent},
+    probe::Probed,
     run::{Over, Run, Taken},
+    streamed::Open,
 };
 use crate::{
     flow::{Deleted, Delta, Object, ObjectKey},
@@ -19,15 +21,27 @@ const BATCH: u64 = 256;
 /// A watch that stayed open for so long was a good one, whatever it brought. client-go: "very short watch".
 const SHORT: Duration = Duration::from_secs(1);
 /// How much longer than asked a server may keep a watch open before it is taken for dead.
-const GRACE: Duration = Duration::from_secs(10);
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 
 /// Why a stream is over.
 enum End {
     Clean,
     Failed(SourceError),
     TimedOut,
+    HalfOpen(String),
+    NotReached(FailureKind, String),
     Unreadable(String),
     SinkRefused(String),
+}
+
+/// How a stream was.
+struct Was {
+    kind: FailureKind,
+    message: String,
+    /// A good one: it moved the position, or stayed open for a while.
+    lived: bool,
+    /// It brought nothing, and was not checked.
+    unproved: bool,
 }
 
 /// One stream.
@@ -41,36 +55,47 @@ struct Reading {
     ahead: String,
     /// The batch holds a frame of an object, and not only bookmarks.
     events: bool,
+    /// When the silence is to be checked; `None` when it has been, or never is.
+    probe_at: Option<Instant>,
+    /// It has been checked once.
+    probed: bool,
 }
 
 impl Run<'_> {
-    /// Watches, and watches again, until a list is due.
-    pub(super) fn watches(&mut self) -> Result<(), Over> {
+    /// Watches, and watches again, until a list is due. Begins with `open`, the rest of a watch that began with a state.
+    pub(super) fn watches(&mut self, mut open: Option<Open>) -> Result<(), Over> {
         let mut after_broken = false;
         loop {
-            self.alive()?;
-            let params = WatchParams {
-                from: self.position.clone(),
-                timeout: self.watch_timeout(),
-                bookmarks: true,
-                initial_events: false,
-                scope: self.core.options.scope.clone(),
+            let opened = match open.take() {
+                Some(open) => Ok(open),
+                None => self.watch()?,
             };
-            self.tell(&ReflectorEvent::Watching { from: params.from.clone(), timeout: params.timeout });
-            let again = match self.core.source.watch(self.stop, &params) {
+            let again = match opened {
                 Err(error) => {
-                    self.alive()?;
                     let (kind, message) = explain(error);
                     self.watch_failed(Place::Watch { after_broken: std::mem::take(&mut after_broken) }, kind, message)?
                 }
-                Ok(stream) => {
-                    self.contact(|_| {});
-                    let (kind, message, lived) = self.read(stream, params.timeout)?;
+                Ok(open) => {
+                    let Was { kind, message, lived, unproved } = self.read(open)?;
                     after_broken = is_broken(&kind);
-                    if kind == FailureKind::CleanEnd && lived {
-                        continue;
+                    if kind != FailureKind::CleanEnd || !lived {
+                        self.watch_failed(Place::Stream { lived }, kind, message)?
+                    } else if unproved {
+                        match self.probe()? {
+                            Probed::Good => true,
+                            Probed::Unclear(wait) => {
+                                self.probe_again = self.now().checked_add(wait);
+                                true
+                            }
+                            Probed::Dead(_) => {
+                                after_broken = true;
+                                true
+                            }
+                            Probed::NotReached(kind, message) => self.watch_failed(Place::Stream { lived }, kind, message)?,
+                        }
+                    } else {
+                        true
                     }
-                    self.watch_failed(Place::Stream { lived }, kind, message)?
                 }
             };
             if !again {
@@ -79,7 +104,32 @@ impl Run<'_> {
         }
     }
 
-    fn watch_timeout(&mut self) -> Duration {
+    /// Asks for a watch from the position.
+    fn watch(&mut self) -> Result<Result<Open, SourceError>, Over> {
+        self.alive()?;
+        let params = WatchParams {
+            from: self.position.clone(),
+            timeout: self.watch_timeout(),
+            bookmarks: true,
+            initial_events: false,
+            scope: self.core.options.scope.clone(),
+        };
+        self.tell(&ReflectorEvent::Watching { from: params.from.clone(), timeout: params.timeout });
+        match self.core.source.watch(self.stop, &params) {
+            Err(error) => {
+                self.alive()?;
+                Ok(Err(error))
+            }
+            Ok(stream) => {
+                self.contact(|_| {});
+                let opened = self.now();
+                let deadline = Deadline::from(opened.checked_add(params.timeout.saturating_add(GRACE)));
+                Ok(Ok(Open { stream, opened, deadline }))
+            }
+        }
+    }
+
+    pub(super) fn watch_timeout(&mut self) -> Duration {
         let (least, most) = self.core.options.watch_timeout;
         let drawn = least + most.saturating_sub(least).mul_f64(self.rng.f64());
         // Servers count whole seconds.
@@ -88,15 +138,17 @@ impl Run<'_> {
     }
 
     /// Reads a stream to its end and closes it. Says how it ended and whether it had been a good one.
-    fn read(&mut self, mut stream: Box<dyn RawStream>, timeout: Duration) -> Result<(FailureKind, String, bool), Over> {
-        let opened = self.now();
+    fn read(&mut self, open: Open) -> Result<Was, Over> {
+        let Open { mut stream, opened, deadline } = open;
         let mut reading = Reading {
             opened,
-            deadline: Deadline::from(opened.checked_add(timeout.saturating_add(GRACE))),
+            deadline,
             frames: 0,
             moved: false,
             ahead: self.position.clone(),
             events: false,
+            probe_at: [self.probe_again.take(), self.silent_until(opened)].into_iter().flatten().min(),
+            probed: false,
         };
         let end = self.read_on(&mut *stream, &mut reading);
         drop(stream);
@@ -114,13 +166,27 @@ impl Run<'_> {
                 let message = "the server did not end the watch in time; the connection is taken for dead".to_owned();
                 (Ending::TimedOut, Ok((FailureKind::Source(SourceErrorKind::Timeout), message)))
             }
+            Ok(End::HalfOpen(why)) => (Ending::HalfOpen, Ok((FailureKind::Source(SourceErrorKind::Timeout), why))),
+            Ok(End::NotReached(kind, message)) => (Ending::Failed(kind_of(&kind)), Ok((kind, message))),
             Ok(End::Unreadable(why)) => (Ending::Unreadable, Ok((FailureKind::Unreadable, why))),
             Ok(End::SinkRefused(why)) => (Ending::SinkRefused, Ok((FailureKind::SinkRefused, why))),
         };
         let lasted = self.now().since(reading.opened);
         self.tell(&ReflectorEvent::Ended { how, frames: reading.frames, lasted });
         let (kind, message) = outcome?;
-        Ok((kind, message, reading.moved || lasted >= SHORT))
+        let lived = reading.moved || lasted >= SHORT;
+        let silent = reading.frames == 0;
+        if silent && reading.probed {
+            // An unclear answer is not made clear by the end of the watch.
+            self.probe_again = reading.probe_at;
+        }
+        Ok(Was { kind, message, lived, unproved: silent && !reading.probed && reading.probe_at.is_some() })
+    }
+
+    /// When a silence that begins now is to be checked.
+    fn silent_until(&self, now: Instant) -> Option<Instant> {
+        let silence = self.core.options.silence;
+        if silence == Duration::MAX { None } else { now.checked_add(silence.max(SHORT)) }
     }
 
     /// Batches are what the stream has ready. Everything that came before an end is handed over before the end is
@@ -132,7 +198,12 @@ impl Run<'_> {
             self.alive()?;
             // Frames are counted, not deltas: what is not of our shard leaves no delta.
             let full = reading.frames + BATCH;
-            let mut end = self.take(stream.next(share, &self.wake, reading.deadline), reading)?;
+            let before = reading.frames;
+            let wake = [reading.deadline.on(&core.options.clock), reading.probe_at].into_iter().flatten().min();
+            let mut end = match stream.next(share, &self.wake, Deadline::from(wake)) {
+                Next::Deadline if self.is_silent(reading) => self.check(reading)?,
+                next => self.take(next, reading)?,
+            };
             while end.is_none() && reading.frames < full {
                 let Some(next) = stream.ready(share) else { break };
                 end = self.take(next, reading)?;
@@ -163,7 +234,31 @@ impl Run<'_> {
             if let Some(end) = end {
                 return Ok(end);
             }
+            if reading.frames > before {
+                reading.probe_at = self.silent_until(self.now());
+            }
         }
+    }
+
+    /// Whether the silence has lasted long enough, and the watch should not have ended by now.
+    fn is_silent(&self, reading: &Reading) -> bool {
+        let now = self.now();
+        let over = reading.deadline.on(&self.core.options.clock).is_some_and(|at| now >= at);
+        !over && reading.probe_at.is_some_and(|at| now >= at)
+    }
+
+    /// Checks a silent watch; once for each silence, unless the answer is unclear.
+    fn check(&mut self, reading: &mut Reading) -> Result<Option<End>, Over> {
+        (reading.probe_at, reading.probed) = (None, true);
+        Ok(match self.probe()? {
+            Probed::Good => None,
+            Probed::Unclear(wait) => {
+                reading.probe_at = self.now().checked_add(wait);
+                None
+            }
+            Probed::NotReached(kind, message) => Some(End::NotReached(kind, message)),
+            Probed::Dead(why) => Some(End::HalfOpen(format!("the watch is silent and the server does not answer either: {why}"))),
+        })
     }
 
     /// Puts what the stream answered into the batch; `Some` when the stream is over.
@@ -210,7 +305,11 @@ impl Run<'_> {
             }
             Err(failed) => {
                 self.skipped(&failed);
-                let Some(key) = failed.key else { return Ok(Some(End::Unreadable(failed.why))) };
+                let fails = !deleted && self.core.options.on_undecodable.fails(Some(&failed));
+                if fails || failed.key.is_none() {
+                    return Ok(Some(End::Unreadable(failed.describe())));
+                }
+                let Some(key) = failed.key else { return Ok(None) };
                 if deleted {
                     // The deletion is sure, whatever the object was last.
                     reading.events = true;
@@ -259,10 +358,12 @@ impl Run<'_> {
     }
 }
 
-fn kind_of(kind: &FailureKind) -> SourceErrorKind {
+pub(super) fn kind_of(kind: &FailureKind) -> SourceErrorKind {
     match kind {
         FailureKind::Source(kind) => kind.clone(),
-        FailureKind::CleanEnd | FailureKind::Unreadable | FailureKind::SinkRefused => SourceErrorKind::Other,
+        FailureKind::CleanEnd | FailureKind::NoEndMark | FailureKind::Unreadable | FailureKind::SinkRefused => {
+            SourceErrorKind::Other
+        }
     }
 }
 

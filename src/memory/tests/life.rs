@@ -4,7 +4,7 @@ use super::*;
 use crate::memory::{Answer, Close, Ended};
 
 /// Recordings `configmaps-server-stopped` (410 though nothing was compacted) and `-server-killed` (resumed);
-/// `spec/kube.md` D3: a resume from exactly the version of the cache's first list works, one older is 410.
+/// On a real server a resume from exactly the version of the cache's first list works, one older is 410.
 #[test]
 fn a_restarted_server_knows_no_history_before_its_own_first_list() {
     let clock = ManualClock::new();
@@ -58,7 +58,7 @@ fn a_server_that_is_down_refuses_connections_and_its_streams_end_as_told() {
     assert_eq!(drain(&mut watch(&server, &from(&before))), ["Expired"], "it began after that change");
 }
 
-/// `spec/kube.md` D2-1: after a restored backup a watch at the lost version is silent, and only a list tells.
+/// As on a real cluster: after a restored backup a watch at the lost version is silent, and only a list tells.
 #[test]
 fn a_restored_backup_takes_versions_and_objects_back() {
     let clock = ManualClock::new();

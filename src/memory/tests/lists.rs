@@ -90,7 +90,7 @@ fn with_a_selector_the_last_page_may_be_empty() {
     assert_eq!((items.len(), end.continue_token), (0, None));
 }
 
-/// `spec/kube.md` D2-2: version 0 is never paged with the watch cache, and is without.
+/// As a real server: version 0 is never paged with the watch cache, and is without.
 #[test]
 fn a_list_at_any_version_is_not_paged() {
     let clock = ManualClock::new();
@@ -217,7 +217,7 @@ fn a_list_waits_three_seconds_for_a_version_that_is_not_reached() {
     assert_eq!(thread.join().unwrap(), Err(SourceErrorKind::Transport));
 }
 
-/// `spec/kube.md` D2-3.
+/// As a real server without its watch cache.
 #[test]
 fn without_a_watch_cache_a_too_large_version_is_refused_at_once_and_without_advice() {
     let clock = ManualClock::new();

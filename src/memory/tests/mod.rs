@@ -1,5 +1,5 @@
 //! What the embedded server is held to, by topic. Where the real server was asked, the test says so with the recording
-//! or the statement of `spec/kube.md` it repeats.
+//! it repeats, or that it is as there.
 
 mod check;
 mod faults;

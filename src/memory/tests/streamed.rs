@@ -1,4 +1,4 @@
-//! Watches that begin with the state. The statements of the real server are in `spec/kube.md` D1.
+//! Watches that begin with the state, as a kube-apiserver 1.37 answers them.
 
 use super::*;
 use crate::{

@@ -73,7 +73,7 @@ fn a_watch_from_a_forgotten_version_is_opened_and_then_told_410() {
     assert_eq!(drain(&mut watch(&server, &from("3"))), [""; 0], "the newest version resumes");
 }
 
-/// `errors.jsonl`, `too-large-watch`; `spec/kube.md` D2-1: 200, silence, not even a bookmark, a clean end.
+/// `errors.jsonl`, `too-large-watch`, and a cluster whose etcd was reset: 200, silence, not even a bookmark, a clean end.
 #[test]
 fn a_watch_from_a_version_the_server_has_not_reached_is_silent_until_its_end() {
     let clock = ManualClock::new();
@@ -166,7 +166,7 @@ fn namespaces_and_fields_select_too() {
     assert_eq!(drain(&mut node), ["+a@4", "-a@6"]);
 }
 
-/// `spec/kube.md` D3 and the recordings: `timeoutSeconds=N` ends at N; of a longer watch the last bookmark comes 2 s
+/// The recordings, and a real server: `timeoutSeconds=N` ends at N; of a longer watch the last bookmark comes 2 s
 /// before, others each minute.
 #[test]
 fn bookmarks_come_each_minute_and_two_seconds_before_the_end() {
@@ -224,7 +224,7 @@ fn a_bookmark_moves_on_with_changes_of_others() {
     assert_eq!(drain(&mut stream).last().map(String::as_str), Some("mark 11"));
 }
 
-/// `spec/kube.md` D3: no cache, no bookmarks at all; D2-12: compaction expires watches only then.
+/// As a real server without its watch cache: no bookmarks at all, and compaction expires watches only then.
 #[test]
 fn without_a_watch_cache_there_are_no_bookmarks_and_compaction_expires_watches() {
     let clock = ManualClock::new();

@@ -2,7 +2,7 @@
 //!
 //! A [`Script`] answers the n-th list and the n-th watch with what the test wrote down; every request is put on record
 //! with its time. A request beyond the script stays unanswered until stop. [`World`] runs one reflector over it, with
-//! no jitter and no spread unless the test wants them, and with a sink that writes down what it is given.
+//! no jitter, no spread and no checks of silent watches unless the test wants them, and with a sink that writes down what it is given.
 
 mod cells;
 mod eras;
@@ -11,10 +11,14 @@ mod ingestion;
 mod policy;
 mod recorder;
 mod script;
+mod silence;
 mod stopping;
 mod story;
+mod streamed;
 
-use super::{Backoff, FailureKind, InitialState, ListReason, Reflector, ReflectorBuilder, ReflectorEvent, RunError};
+use super::{
+    Backoff, FailureKind, InitialState, ListReason, OnUndecodable, Reflector, ReflectorBuilder, ReflectorEvent, RunError,
+};
 use crate::{
     source::SourceErrorKind,
     sync::{Arc, Gate, JoinHandle, ManualClock, Mutex, Stop, call_out::assert_contained, spawn},
@@ -79,6 +83,7 @@ impl World {
             .seed(7)
             .backoff(Backoff { jitter: 0.0, ..Backoff::default() })
             .relist_spread(Duration::ZERO)
+            .silence(Duration::MAX)
             .observe(move |e| {
                 if let Some(line) = line(e) {
                     log.log(&line);

@@ -75,6 +75,8 @@ pub(super) struct Script {
     open: Arc<Mutex<usize>>,
     /// Versions have no order.
     orderless: bool,
+    /// A watch may begin with the state.
+    streaming: bool,
     panics: Panics,
     /// What every request has to carry.
     scope: Scope,
@@ -110,6 +112,12 @@ impl Script {
         self
     }
 
+    /// A watch may begin with the state. Such watches are answered from the same row as others.
+    pub(super) fn streaming(mut self) -> Self {
+        self.streaming = true;
+        self
+    }
+
     pub(super) fn scoped(mut self, scope: Scope) -> Self {
         self.scope = scope;
         self
@@ -137,7 +145,8 @@ impl Script {
         self
     }
 
-    /// A watch: `"+a@1 ~a@2 -a@3 b@9 !"`. `/2.5` is a wait in seconds, `.` an orderly end; without one it stays open.
+    /// A watch: `"+a@1 ~a@2 -a@3 b@9"`. `B@9` is the end of the state that it begins with, `/2.5` the time in seconds
+    /// since its opening, `.` an orderly end; without one it stays open.
     /// `~?a@1` is undecodable, `~?` unreadable.
     pub(super) fn watch(self, text: &str) -> Self {
         let frames = text.split_whitespace().map(frame).collect();
@@ -263,8 +272,12 @@ impl ListerWatcher for Script {
 
     fn watch(&self, stop: &Stop, params: &WatchParams) -> Result<Box<dyn WatchStream<Item>>, SourceError> {
         assert_eq!(params.scope, self.scope);
-        assert!(params.bookmarks && !params.from.is_empty());
-        self.log(&format!("watch {}", params.from));
+        assert!(params.bookmarks && (params.initial_events || !params.from.is_empty()));
+        self.log(&match (params.initial_events, params.from.as_str()) {
+            (false, from) => format!("watch {from}"),
+            (true, "") => "stream newest".to_owned(),
+            (true, from) => format!("stream >={from}"),
+        });
         let watch = self.watches.lock().pop_front();
         let frames = match watch {
             Some(Watch::Open(frames)) => frames.into(),
@@ -288,6 +301,10 @@ impl ListerWatcher for Script {
     fn compare(&self, a: &str, b: &str) -> Option<Ordering> {
         assert!(self.panics != Panics::Compare, "compare {a} {b}");
         if self.orderless { None } else { compare_decimal(a, b) }
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        self.streaming
     }
 }
 

@@ -2,10 +2,11 @@
 //! asked for next.
 
 mod listing;
+mod streaming;
 mod watching;
 
 use super::{script::*, *};
-use crate::source::SourceErrorKind as Kind;
+use crate::{reflector::Ending, source::SourceErrorKind as Kind};
 
 const REASON: fn(u16, &str) -> Kind = |code, reason| Kind::Server { code, reason: reason.to_owned(), retry_after: None };
 const ADVICE: Option<Duration> = Some(Duration::from_secs(7));
