@@ -10,7 +10,7 @@ use informer::{
     sync::{Deadline, ManualClock, Stop, Wake},
 };
 use replay::{
-    Answer, Frame, Ledger, Outcome, Pace, Recording, Replay, Tale, Told, deciding_frames, frame_lines, key_of, same_story,
+    Answer, Form, Frame, Ledger, Outcome, Pace, Recording, Replay, Tale, Told, deciding_frames, frame_lines, key_of, same_story,
 };
 use serde_json::Value;
 use std::{
@@ -212,6 +212,15 @@ fn a_request_that_does_not_fit_is_a_problem() {
     watch(&replay, "2031").expect("a watch");
     assert!(replay.problems()[0].contains("the closing of a stream"), "{:?}", replay.problems());
 
+    // A streamed state, where a list may be asked for only; and one of another version.
+    let streamed = |from: &str| WatchParams { initial_events: true, ..watch_from(from) };
+    let replay = begin();
+    assert!(replay.watch(&stop, &streamed("")).is_err());
+    let replay = Replay::in_form(Form::Streamed, recording("configmaps-watch-list"), &clock, Pace::AtOnce);
+    replay.watch(&stop, &streamed("")).expect("the first state");
+    assert!(replay.watch(&stop, &streamed("1")).is_err(), "a state where the file has a watch");
+    assert!(replay.problems().last().expect("a problem").contains("a streamed state (\"1\""), "{:?}", replay.problems());
+
     // A request for other objects, and a watch that would be sent no bookmarks.
     for params in [
         WatchParams { scope: Scope { labels: Some("a=b".to_owned()), ..Scope::default() }, ..watch_from("2031") },
@@ -306,7 +315,11 @@ fn watch_from(version: &str) -> WatchParams {
 // ---- the whole pipeline ---------------------------------------------------------------------------------------------
 
 fn run(r: Recording, engine: Engine) -> Outcome {
-    replay::run(r, engine).unwrap_or_else(|e| panic!("{engine:?}: {e}"))
+    run_in(Form::Listed, r, engine)
+}
+
+fn run_in(form: Form, r: Recording, engine: Engine) -> Outcome {
+    replay::run_in(form, r, engine).unwrap_or_else(|e| panic!("{engine:?}, {form:?}: {e}"))
 }
 
 fn every_recording_comes_out_as_it_must(engine: Engine) {
@@ -328,6 +341,43 @@ fn every_recording_comes_out_as_it_must_on_one_thread() {
 #[test]
 fn every_recording_comes_out_as_it_must_with_a_queue_in_between() {
     every_recording_comes_out_as_it_must(Engine::Decoupled);
+}
+
+/// The form in which a state came does not matter: the very same must come of it, by as many requests for a state. Eight
+/// files began in this form with client-go, too.
+#[test]
+fn every_recording_comes_out_the_same_with_its_states_as_the_beginning_of_a_watch() {
+    assert_eq!(CASES.iter().filter(|c| recording(c.name).streamed).count(), 8);
+    for engine in ENGINES {
+        for c in &CASES {
+            let r = recording(c.name);
+            let expected = Ledger::expected(&r);
+            let outcome = run_in(Form::Streamed, r, engine);
+            assert_eq!(outcome.differences(&expected), Vec::<String>::new(), "{}, {engine:?}", c.name);
+            assert_eq!(outcome.replay.lists().len(), c.lists, "{}, {engine:?}: states asked for", c.name);
+            // Each state was one request together with the watch after it.
+            let listed = run(recording(c.name), engine).replay.watches().len();
+            assert_eq!(outcome.replay.watches().len() + c.lists, listed, "{}, {engine:?}: watches", c.name);
+            if WITH_410.contains(&c.name) {
+                assert_eq!(outcome.waits(), [Duration::ZERO], "{}, {engine:?}: from the 410 to the next state", c.name);
+            }
+        }
+    }
+}
+
+/// ... and a frame that decides where a watch resumes is missed in that form as well.
+#[test]
+fn the_frame_that_decides_where_a_streamed_watch_resumes_is_noticed_when_left_out() {
+    for c in &CASES {
+        let text = file(c.name);
+        let whole = Recording::parse(&text, None).expect("a recording");
+        let expected = Ledger::expected(&whole);
+        for n in if whole.streamed { deciding_frames(&text) } else { Vec::new() } {
+            let damaged = Recording::parse(&text, Some(n)).expect("a recording");
+            let found = run_in(Form::Streamed, damaged, Engine::Merged).differences(&expected);
+            assert!(!found.is_empty(), "{}: nobody notices that frame {n} is left out", c.name);
+        }
+    }
 }
 
 /// client-go took 2.5 to 9.6 seconds: its 410 shared a backoff with the refused connections before it.
@@ -366,13 +416,13 @@ fn each_event_is_told_at_the_time_at_which_the_server_sent_it() {
         };
         let watched = watch.frames.iter().filter_map(|(after, frame)| Some((begun + *after, object(frame)?)));
         let watched: Vec<(Duration, String)> = watched.collect();
-        for engine in ENGINES {
-            let told = run(recording(c.name), engine).told;
+        for (engine, form) in ENGINES.into_iter().flat_map(|e| [(e, Form::Listed), (e, Form::Streamed)]) {
+            let told = run_in(form, recording(c.name), engine).told;
             let told: Vec<(Duration, String)> = told.into_iter().map(|(at, key, _)| (at.since_start(), key)).collect();
             let (first, rest) = told.split_at(initial.len().min(told.len()));
             assert!(first.iter().all(|(at, _)| *at == begun), "{}, {engine:?}: the first state came late", c.name);
             assert_eq!(first.iter().map(|(_, key)| key.clone()).collect::<BTreeSet<_>>(), initial, "{}", c.name);
-            assert_eq!(rest, watched, "{}, {engine:?}", c.name);
+            assert_eq!(rest, watched, "{}, {engine:?}, {form:?}", c.name);
         }
     }
     assert_eq!(files, 5, "files with one state and one watch");

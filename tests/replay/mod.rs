@@ -14,8 +14,8 @@ mod source;
 
 pub use ledger::{Ledger, Tale, Told, same_story};
 pub use recording::{Answer, Frame, Recording, deciding_frames, frame_lines};
-pub use run::{Outcome, run};
-pub use source::{Pace, Replay};
+pub use run::{Outcome, run, run_in};
+pub use source::{Form, Pace, Replay};
 
 use serde_json::Value;
 

@@ -44,6 +44,8 @@ pub struct Recording {
     pub client_story: BTreeMap<String, Vec<Told>>,
     /// Objects per page, when client-go asked for a consistent first list in pages; else it took what was at hand.
     pub pages_of: Option<u32>,
+    /// Whether client-go asked for the first state as the beginning of a watch.
+    pub streamed: bool,
     /// How often client-go asked for an initial state.
     pub client_lists: usize,
     /// From each 410 to the list with which client-go answered it.
@@ -411,6 +413,7 @@ impl Reader {
             return Err(missing("what was asked"));
         }
         let consistent = |first: &&Raw| first.list && first.asked("resourceVersion").is_none();
+        let streamed = self.requests.first().is_some_and(|r| r.kind() == RequestKind::StreamedList);
         let pages_of = self.requests.first().filter(consistent).and_then(|r| r.asked("limit")?.parse().ok());
         Ok(Recording {
             scenario,
@@ -421,6 +424,7 @@ impl Reader {
             truth,
             client_story: self.story,
             pages_of,
+            streamed,
             client_lists,
             client_waits,
             length: Duration::from_millis(self.last_ms),

@@ -1,6 +1,6 @@
 //! An informer behind a replay, on a clock that is moved by hand.
 
-use super::{Ledger, Pace, Recording, Replay, Told};
+use super::{Form, Ledger, Pace, Recording, Replay, Told};
 use informer::{
     flow::{Change, Deleted, Event, Object},
     informer::{Engine, InformerEvent, SharedInformer},
@@ -45,17 +45,29 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// # Errors
 /// What the informer answered when it was built, run or joined.
 pub fn run(recording: Recording, engine: Engine) -> Result<Outcome, Box<dyn Error>> {
+    run_in(Form::Listed, recording, engine)
+}
+
+/// As [`run`], with initial states in this form.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_in(form: Form, recording: Recording, engine: Engine) -> Result<Outcome, Box<dyn Error>> {
     let clock = ManualClock::new();
     let (pages_of, limit, truth) = (recording.pages_of, recording.length + PATIENCE, recording.truth.clone());
     let scope = recording.scope.clone();
-    let replay = Replay::new(recording, &clock, Pace::Recorded);
+    let replay = Replay::in_form(form, recording, &clock, Pace::Recorded);
     let reports: Arc<Mutex<Vec<String>>> = Arc::default();
     let told: Arc<Mutex<Vec<(Instant, String, Told)>>> = Arc::default();
 
     let mut builder = SharedInformer::builder(replay.clone())
         .name("replay")
         .scope(scope)
-        .initial(if pages_of.is_some() { InitialState::MostRecent } else { InitialState::Any })
+        .initial(match form {
+            Form::Streamed => InitialState::Streamed,
+            Form::Listed if pages_of.is_some() => InitialState::MostRecent,
+            Form::Listed => InitialState::Any,
+        })
         .relist_spread(Duration::ZERO)
         .seed(1)
         .engine(engine)

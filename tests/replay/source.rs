@@ -7,6 +7,9 @@
 //! Where this crate keeps its position and client-go listed again, the file has the server's own history. A watch that
 //! meets a recorded state is answered from it: first what lies between, at once, then, in the same stream, what the
 //! watch after that state brought. Across a gap in the history the answer is a 410, and the state stays for the list.
+//!
+//! A state may be asked for in either form, whatever form client-go asked for: as a list, or as the beginning of a watch,
+//! whose rest is then what the recorded watch after that state brought.
 
 use super::{
     Answer, Frame, Ledger, Recording,
@@ -40,6 +43,15 @@ pub enum Pace {
     AtOnce,
 }
 
+/// In which form initial states may be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As lists.
+    Listed,
+    /// As the beginning of a watch.
+    Streamed,
+}
+
 /// A recording as a source. Clones are handles to the same one.
 #[derive(Clone)]
 pub struct Replay(Arc<Shared>);
@@ -47,6 +59,7 @@ pub struct Replay(Arc<Shared>);
 struct Shared {
     clock: Clock,
     pace: Pace,
+    form: Form,
     places: Vec<Place>,
     history: Vec<Part>,
     /// Which objects every request has to ask for.
@@ -77,6 +90,8 @@ const PROBLEMS: usize = 20;
 
 enum Item {
     Event(Frame),
+    /// The end of the state that the watch begins with.
+    Mark(String),
     End(End),
 }
 
@@ -89,9 +104,15 @@ enum Listed {
 impl Replay {
     /// The answers of `recording`, given on `clock`.
     pub fn new(recording: Recording, clock: &Clock, pace: Pace) -> Self {
+        Self::in_form(Form::Listed, recording, clock, pace)
+    }
+
+    /// As [`Replay::new`], with initial states in this form.
+    pub fn in_form(form: Form, recording: Recording, clock: &Clock, pace: Pace) -> Self {
         let last = Ledger::expected(&recording).bodies.into_values().collect();
         let Recording { places, history, scope, .. } = recording;
-        Self(Arc::new(Shared { clock: clock.clone(), pace, places, history, scope, last, progress: Mutex::default() }))
+        let clock = clock.clone();
+        Self(Arc::new(Shared { clock, pace, form, places, history, scope, last, progress: Mutex::default() }))
     }
 
     /// Requests that the file could not answer, and streams that were closed before they had been read to their end.
@@ -110,7 +131,7 @@ impl Replay {
         self.0.progress().lists.clone()
     }
 
-    /// When a watch was asked for.
+    /// When a watch was asked for, without those that begin with a state.
     pub fn watches(&self) -> Vec<Instant> {
         self.0.progress().watches.clone()
     }
@@ -220,9 +241,16 @@ impl Shared {
     fn watch(&self, params: &WatchParams) -> Result<Watched, SourceError> {
         let mut p = self.progress();
         let p = &mut *p;
+        let WatchParams { from, bookmarks, initial_events, scope, .. } = params;
+        let what = if *initial_events { "a streamed state" } else { "a watch" };
+        let asked = format!("{what} ({from:?}, bookmarks {bookmarks}, {scope:?})");
+        if *initial_events {
+            p.lists.push(self.clock.now());
+            let welcome = self.form == Form::Streamed && *scope == self.scope && *bookmarks;
+            let answer = if welcome { self.streamed(p, from) } else { None };
+            return answer.ok_or_else(|| self.problem(p, &asked));
+        }
         p.watches.push(self.clock.now());
-        let WatchParams { from, bookmarks, scope, .. } = params;
-        let asked = format!("a watch ({from:?}, bookmarks {bookmarks}, {scope:?})");
         if *scope != self.scope || !bookmarks {
             return Err(self.problem(p, &asked));
         }
@@ -250,6 +278,41 @@ impl Shared {
                 Ok(opened)
             }
             _ => Err(self.problem(p, &asked)),
+        }
+    }
+
+    /// The state at the cursor as the beginning of a watch, and in the same stream the recorded watch after it. `None`
+    /// when there is no state, or of another version.
+    fn streamed(&self, p: &mut Progress, from: &str) -> Option<Watched> {
+        let began = |items: &mut dyn Iterator<Item = &Value>, after: Duration, version: &str| {
+            let objects = items.map(|o| (after, Item::Event(Frame::Added(o.clone()))));
+            let mut all: VecDeque<_> = objects.collect();
+            all.push_back((after, Item::Mark(version.to_owned())));
+            all
+        };
+        let Some(place) = self.places.get(p.cursor) else {
+            let items = began(&mut self.last.iter(), Duration::ZERO, &p.position.clone());
+            p.coming = items.len();
+            return Some((Duration::ZERO, Ok(Opened { items })));
+        };
+        let fits = (p.cursor == 0 || place.version == from) && p.page == 0;
+        match &place.answer {
+            Answer::State(state) if fits => {
+                let after: Duration = state.pages.iter().map(|page| page.after).sum();
+                let mut items = began(&mut state.items(), after, state.version());
+                let follows = matches!(self.places.get(p.cursor + 1), Some(Place { answer: Answer::Watch(_), .. }));
+                let (_, rest) = self.open(p, p.cursor + 1, VecDeque::new());
+                let rest = rest.map_or_else(|_| VecDeque::new(), |opened| opened.items);
+                items.extend(rest.into_iter().map(|(since, item)| (after + since, item)));
+                p.coming = items.len();
+                p.cursor += 1 + usize::from(follows);
+                Some((Duration::ZERO, Ok(Opened { items })))
+            }
+            Answer::Refused { list: true, after, kind } if fits => {
+                p.cursor += 1;
+                Some((*after, Err(kind.clone())))
+            }
+            _ => None,
         }
     }
 
@@ -341,6 +404,10 @@ impl Stream {
                     Frame::Deleted(o) => WatchEvent::Deleted(o),
                     Frame::Bookmark(version) => WatchEvent::Bookmark { version, initial_events_end: false },
                 })
+            }
+            Item::Mark(version) => {
+                version.clone_into(&mut p.position);
+                Next::Event(WatchEvent::Bookmark { version, initial_events_end: true })
             }
             Item::End(end) => {
                 self.over = true;
@@ -450,6 +517,10 @@ impl ListerWatcher for Replay {
 
     fn compare(&self, a: &str, b: &str) -> Option<Ordering> {
         compare_decimal(a, b)
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        self.0.form == Form::Streamed
     }
 }
 
