@@ -5,6 +5,7 @@ use super::{
     backend::{RawMutex, RawMutexGuard, thread_local},
     call_out::{Site, inside},
     clock::ANY_CLOCK,
+    keep,
 };
 use std::{
     cell::Cell,
@@ -89,7 +90,8 @@ impl<T> Turn<T> {
 
     /// *Blocks*: until the writer before is done.
     pub(crate) fn take(&self) -> TurnGuard<'_, T> {
-        let (mut taken, _) = self.taken.wait_while(self.taken.lock(), &ANY_CLOCK, None, |taken| *taken);
+        let waits = |taken: &mut bool| *taken && keep("turn: who waits for it parks");
+        let (mut taken, _) = self.taken.wait_while(self.taken.lock(), &ANY_CLOCK, None, waits);
         *taken = true;
         drop(taken);
         TurnGuard { value: self.value.lock(), _pass: Pass(&self.taken) }
@@ -107,7 +109,9 @@ struct Pass<'a>(&'a Monitor<bool>);
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         *self.0.lock() = false;
-        self.0.notify_one();
+        if keep("turn: passing it on wakes the next") {
+            self.0.notify_one();
+        }
     }
 }
 

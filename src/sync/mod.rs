@@ -86,6 +86,8 @@ pub(crate) use unbroken::{keep, order};
 
 #[cfg(all(test, informer_shuttle))]
 mod freeze;
+#[cfg(all(test, informer_shuttle))]
+mod lin;
 #[cfg(all(test, informer_loom))]
 mod model;
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]

@@ -11,6 +11,8 @@ use super::{
     spawn, unparker,
 };
 
+mod clock;
+
 /// One waiter looks at a flag and parks, one waker sets it and unparks: the waiter always gets on.
 mod parking {
     use super::*;

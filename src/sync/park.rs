@@ -46,7 +46,9 @@ struct CellState {
 impl CellState {
     fn wake(&mut self) {
         self.parked = false;
-        if let Some(seat) = self.seat.take() {
+        if let Some(seat) = self.seat.take()
+            && keep("park: whoever wakes a thread counts it as running")
+        {
             seat.wakes();
         }
     }

@@ -5,33 +5,35 @@
 //! # Mutants
 //! A model that cannot fail proves nothing. Code under a model passes its orderings through [`order`] and guards the
 //! steps that a protocol rests on with [`keep`]; both do nothing unless the environment variable `INFORMER_MUTANT`
-//! names that very place. [`rejects`] runs its own test again, in a process of its own with the variable set, and
-//! demands that the model fails there and says why. (A process, because a model that fails half-way leaves threads
-//! that cannot be unwound.)
+//! names that very place. `rejects` (and [`lin`] for its histories) runs its own test again, in a process of its own with
+//! the variable set, and demands that the model fails there and says why. (A process, because a model that fails half-way
+//! leaves threads that cannot be unwound.)
 
 use super::atomic::Ordering;
+#[cfg(informer_loom)]
+use std::time::Duration;
 use std::{
     cell::{Cell, RefCell},
     env, fmt,
+    process::{Command, Stdio},
     sync::{
         OnceLock,
         atomic::{AtomicU64, Ordering as Real},
     },
-};
-#[cfg(informer_loom)]
-use std::{
-    process::{Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 #[cfg(informer_shuttle)]
+mod exhaustive;
+#[cfg(informer_shuttle)]
 mod freezer;
+pub mod lin;
 
 #[cfg(informer_loom)]
 pub use super::loom::Watched;
 #[cfg(informer_shuttle)]
-pub use freezer::{Verdict, Worker, freeze, pause, worker};
+pub use freezer::{Verdict, Worker, World, arrives, freeze, freeze_two, pause, stand_still, stuck, worker};
 
 /// Names the place that is broken on purpose.
 const MUTANT: &str = "INFORMER_MUTANT";
@@ -89,6 +91,7 @@ fn only(what: &str) -> bool {
 }
 
 /// The number that a variable of the environment holds.
+#[cfg(informer_loom)]
 fn number(variable: &str, text: &str) -> usize {
     text.parse().unwrap_or_else(|_| panic!("{variable} holds no number: {text:?}"))
 }
@@ -129,8 +132,17 @@ fn begin() -> u64 {
     })
 }
 
+/// How worlds run on shuttle: nothing is written to disk, and one that does not end fails.
+#[cfg(informer_shuttle)]
+fn quiet() -> shuttle::Config {
+    let mut config = shuttle::Config::new();
+    config.failure_persistence = shuttle::FailurePersistence::None;
+    config.silence_warnings = true;
+    config.max_steps = shuttle::MaxSteps::FailAfter(200_000);
+    config
+}
+
 /// Says in which execution a panic happened. Panics that were declared pass in silence.
-#[cfg(informer_loom)]
 fn announce_failures() {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
@@ -202,8 +214,8 @@ pub fn rejects<W: Fn() + Send + Sync + 'static>(mutant: &str, because: &str, pre
     in_child::<W>(mutant, because, || check(mutant, preemptions, world));
 }
 
-/// As [`rejects`], for any way of running.
-#[cfg(informer_loom)]
+/// Runs the test that `W` was written in again, in a process with `place` broken in which that test comes to `run`, and
+/// demands that it fails there because of that.
 fn in_child<W>(place: &str, because: &str, run: impl FnOnce()) {
     if let Some(own) = mutant() {
         if own == place {
@@ -252,7 +264,6 @@ fn in_child<W>(place: &str, because: &str, run: impl FnOnce()) {
     println!("mutant {place}: rejected in execution {execution}, {:.2} s", begun.elapsed().as_secs_f64());
 }
 
-#[cfg(informer_loom)]
 fn read(pipe: &mut impl std::io::Read) -> String {
     let mut said = Vec::new();
     pipe.read_to_end(&mut said).expect("the child's output can be read");
