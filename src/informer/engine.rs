@@ -10,6 +10,7 @@ use crate::{
         Arc, Monitor, Once, Stop, Turn,
         atomic::{AtomicU64, Ordering},
         call_out::{Site, contain},
+        keep,
     },
 };
 use std::collections::VecDeque;
@@ -149,7 +150,7 @@ impl StoreEngine {
             self.observer.published(&publication);
             let synced = publication.new.initial_done() && !publication.old.initial_done();
             self.processor.distribute(publication);
-            if synced {
+            if synced && keep("informer: the first state is told of") {
                 *self.first.lock() = FirstState::Handed;
                 self.first.notify_all();
             }

@@ -27,7 +27,7 @@ use crate::{
         Arc, Clock, Deadline, Door, JoinHandle, Monitor, Mutex, Stop, Synced, WaitError,
         atomic::Ordering,
         call_out::{self, Site},
-        spawn,
+        keep, spawn,
     },
 };
 use std::{fmt, io, marker::PhantomData};
@@ -304,7 +304,7 @@ impl Inner {
         };
         // Whatever ended it, the listeners end with it.
         self.stop.stop();
-        self.processor.close();
+        self.close_processor();
         if let Some((handler, message)) = self.observer.aborted() {
             outcome = outcome.and(Err(RunError::HandlerPanicked { handler: handler.clone(), message: message.clone() }));
         }
@@ -355,9 +355,17 @@ impl Inner {
         }
     }
 
+    fn close_processor(&self) {
+        if keep("informer: the end waits for the handlers") {
+            self.processor.close();
+        } else {
+            self.processor.stop();
+        }
+    }
+
     fn end(&self) {
         self.stop.stop();
-        self.processor.close();
+        self.close_processor();
         *self.state.lock() = InformerState::Stopped;
         self.state.notify_all();
         self.engine.ended();

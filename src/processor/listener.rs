@@ -24,7 +24,7 @@ use crate::{
         Arc, Clock, Deadline, Monitor, WaitError,
         atomic::{AtomicBool, AtomicU64, Ordering, fence},
         call_out::{self, Site},
-        thread_local,
+        keep, order, thread_local,
     },
 };
 use std::cell::Cell;
@@ -153,8 +153,10 @@ impl Listener {
     /// Makes the listener leave; legal anywhere. *Blocks*: briefly.
     pub(super) fn leave(&self, why: End) -> Removed {
         self.leave.store(true, Ordering::Release);
-        fence(Ordering::SeqCst);
-        let running = self.running.load(Ordering::Acquire);
+        if keep("processor: the remover's fence") {
+            fence(Ordering::SeqCst);
+        }
+        let running = self.running.load(order("processor: whether a batch runs is looked at", Ordering::Acquire));
         self.progress.lock().end.get_or_insert(why);
         self.ring.close();
         self.progress.notify_all();
@@ -244,10 +246,13 @@ impl Run {
         let nothing = AnySnapshot::empty();
         let start = std::mem::replace(&mut self.start, nothing.clone());
         let mut scratch = Vec::new();
+        if start.initial_done() && !keep("processor: the marker stands behind the first state") {
+            self.listener.pass_sync_marker();
+        }
         if !self.walk(&nothing, &start, Cause::Initial, &mut scratch) {
             return;
         }
-        if start.initial_done() {
+        if start.initial_done() && keep("processor: the marker of the snapshot joined on is passed") {
             self.listener.pass_sync_marker();
         }
         let position = start.seq();
@@ -255,7 +260,7 @@ impl Run {
         // The snapshot joined on is not needed any more; what it alone holds is freed now.
         drop((start, nothing));
         while let Some(publication) = self.ring.pop() {
-            if publication.seq <= position {
+            if publication.seq <= position && keep("processor: what the snapshot joined on has is dropped") {
                 continue;
             }
             let go_on = match &publication.changes {
@@ -268,7 +273,7 @@ impl Run {
             if !go_on {
                 return;
             }
-            if publication.new.initial_done() {
+            if publication.new.initial_done() && keep("processor: the marker of a publication is passed") {
                 self.listener.pass_sync_marker();
             }
             self.listener.told.store(publication.seq, Ordering::Release);
@@ -295,7 +300,9 @@ impl Run {
     fn hand_over(&mut self, events: &[Event<Opaque>]) -> bool {
         let listener = &*self.listener;
         listener.running.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        if keep("processor: the listener's fence") {
+            fence(Ordering::SeqCst);
+        }
         let mut at = 0;
         while at < events.len() && !listener.leave.load(Ordering::Acquire) {
             let begun = at;
@@ -325,7 +332,7 @@ impl Run {
                 }
             }
         }
-        listener.running.store(false, Ordering::Release);
+        listener.running.store(false, order("processor: a batch ends", Ordering::Release));
         !listener.leave.load(Ordering::Acquire)
     }
 }

@@ -32,12 +32,19 @@ use crate::{
     sync::{
         Arc, Clock, JoinHandle, Monitor,
         atomic::{Ordering, fence},
-        spawn,
+        keep, spawn,
     },
 };
 use listener::{End, Run};
 use std::io;
 
+#[cfg(all(test, informer_shuttle))]
+mod freeze;
+#[cfg(all(test, informer_loom))]
+mod model;
+#[cfg(all(test, any(informer_loom, informer_shuttle)))]
+#[allow(dead_code, reason = "models and tests of progress use a part of it each")]
+mod small;
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests;
 
@@ -92,9 +99,10 @@ impl Processor {
     /// As [`AddHandlerError`] says; the handler is dropped then.
     pub(crate) fn add(&self, handler: Box<dyn AnyHandler>, options: &HandlerOptions) -> Result<Arc<Listener>, AddHandlerError> {
         let (producer, consumer) = ring(&self.clock);
+        let too_early = (!keep("processor: a newcomer is listed before its snapshot")).then(|| self.store.snapshot());
         let listener = {
             let mut l = self.listeners.lock();
-            if l.closed {
+            if l.closed && keep("processor: a newcomer finds the list closed") {
                 drop(l);
                 return Err(AddHandlerError::Stopped);
             }
@@ -106,7 +114,7 @@ impl Processor {
             listener
         };
         fence(Ordering::SeqCst);
-        let start = self.store.snapshot();
+        let start = too_early.unwrap_or_else(|| self.store.snapshot());
         let run = Run {
             listener: listener.clone(),
             ring: consumer,
@@ -175,7 +183,9 @@ impl Processor {
             std::mem::take(&mut l.live)
         };
         for listener in &*live {
-            listener.leave(End::Stopped);
+            if keep("processor: the end tells every listener") {
+                listener.leave(End::Stopped);
+            }
         }
     }
 
@@ -183,7 +193,8 @@ impl Processor {
     /// it from a callback; on a listener's own thread that thread is not waited for.
     pub(crate) fn close(&self) {
         self.stop();
-        let (mut l, _) = self.listeners.wait_while(self.listeners.lock(), &self.clock, None, |l| l.starting > 0);
+        let starting = |l: &mut Listeners| l.starting > 0 && keep("processor: the end waits for those who start");
+        let (mut l, _) = self.listeners.wait_while(self.listeners.lock(), &self.clock, None, starting);
         let threads = std::mem::take(&mut l.threads);
         drop(l);
         threads.into_iter().for_each(join);

@@ -17,7 +17,8 @@
 //!   [`Closed`] at once, what is left is dropped. (client-go's queues hand out leftovers, and take more in.) What has
 //!   been taken already can still be committed.
 //!
-//! Each line is a test of this room; `the_queue_behaves_as_its_plain_model` checks them in any order of calls.
+//! Each line is a test of this room; `the_queue_behaves_as_its_plain_model` checks them in any order of calls, and
+//! `lin.rs` with calls that overlap.
 //!
 //! # Argument
 //! One mutex guards the deltas, whether a `Taken` is out, and the two bits `synced` and `closed`; every door enters it
@@ -37,5 +38,14 @@ mod taken;
 pub use real_fifo::{Closed, RealFifo};
 pub use taken::{Taken, Uncommitted};
 
+#[cfg(all(test, informer_shuttle))]
+mod freeze;
+#[cfg(all(test, informer_shuttle))]
+mod lin;
+#[cfg(all(test, informer_loom))]
+mod model;
+#[cfg(test)]
+#[allow(dead_code, reason = "tests, models and histories use a part of it each")]
+mod ops;
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests;

@@ -6,6 +6,7 @@ use crate::{
     sync::{
         Clock, Deadline, Instant, Monitor, MutexGuard, Synced, WaitError,
         call_out::{self, Foreign, Site},
+        keep,
     },
 };
 use std::{collections::VecDeque, fmt};
@@ -124,6 +125,7 @@ impl<T> RealFifo<T> {
         let initial = !state.synced;
         let has_whole = initial && taken.iter().any(|d| matches!(d, Delta::ReplacedAll { .. }));
         state.out = if has_whole { Out::Initial } else { Out::Deltas };
+        state.synced |= has_whole && !keep("queue: synced is what was committed");
         drop(state);
         Ok(Taken::new(self, taken, initial))
     }
@@ -138,7 +140,7 @@ impl<T> RealFifo<T> {
         buffer.clear();
         let surplus = {
             let mut state = self.state.lock();
-            if committed.is_ok() {
+            if committed.is_ok() || !keep("queue: what is dropped makes nothing synced") {
                 state.synced |= state.out == Out::Initial;
             } else {
                 state.uncommitted += 1;
@@ -147,7 +149,9 @@ impl<T> RealFifo<T> {
             if buffer.capacity() <= KEPT_CAPACITY { std::mem::replace(&mut state.spare, buffer) } else { buffer }
         };
         drop(surplus);
-        self.state.notify_all();
+        if keep("queue: the end of what was taken wakes") {
+            self.state.notify_all();
+        }
         if let (Err(report), Some(f)) = (committed, &self.on_uncommitted) {
             call_out::contain(Site::Hook, || f(&report));
         }
@@ -176,7 +180,9 @@ impl<T> RealFifo<T> {
             state.closed = true;
             std::mem::take(&mut state.deltas)
         };
-        self.state.notify_all();
+        if keep("queue: closing wakes") {
+            self.state.notify_all();
+        }
         left.len()
     }
 
@@ -194,7 +200,8 @@ impl<T> RealFifo<T> {
 
 impl<T> State<T> {
     fn must_wait(&self) -> bool {
-        !self.closed && (self.deltas.is_empty() || self.out != Out::Nothing)
+        let one_at_a_time = keep("queue: one has something taken at a time");
+        !self.closed && (self.deltas.is_empty() || (self.out != Out::Nothing && one_at_a_time))
     }
 }
 
@@ -203,6 +210,13 @@ impl<T: Send + Sync> DeltaSink<T> for RealFifo<T> {
     fn apply(&self, batch: &mut Vec<Delta<T>>) -> Result<(), SinkError> {
         if batch.is_empty() {
             return Ok(());
+        }
+        if batch.len() > 1 && !keep("queue: a batch goes in at once") {
+            let mut rest = batch.split_off(1);
+            return self.apply(batch).and_then(|()| self.apply(&mut rest));
+        }
+        if !keep("queue: a batch is in before the wake") {
+            self.state.notify_all();
         }
         let was_empty = {
             let mut state = self.state.lock();
@@ -214,7 +228,7 @@ impl<T: Send + Sync> DeltaSink<T> for RealFifo<T> {
             was_empty
         };
         // With deltas before, either nobody waits or the end of the `Taken` that is out wakes them.
-        if was_empty {
+        if was_empty && keep("queue: a batch is in before the wake") && keep("queue: a batch wakes who waits for the first") {
             self.state.notify_all();
         }
         Ok(())
@@ -234,7 +248,8 @@ impl<T: Send + Sync> Synced for RealFifo<T> {
     /// Not from the thread that has the [`Taken`]: it would wait for itself until the deadline.
     fn wait_synced(&self, deadline: Deadline) -> Result<(), WaitError> {
         let deadline = deadline.on(&self.clock);
-        let pending = |s: &mut State<T>| !s.synced && (!s.closed || s.out == Out::Initial);
+        let may_come = |s: &State<T>| s.out == Out::Initial && keep("queue: what is out may make it synced");
+        let pending = |s: &mut State<T>| !s.synced && (!s.closed || may_come(s));
         let state = self.state.lock();
         if state.synced {
             return Ok(());

@@ -1,6 +1,9 @@
 //! The queue against a plain model, and its promises one by one.
 
-use super::{Closed, RealFifo, Taken, Uncommitted};
+use super::{
+    RealFifo, Taken, Uncommitted,
+    ops::{Model, Op, Real, program},
+};
 use crate::{
     flow::{Change, Deleted, Delta, DeltaSink, Object, ObjectKey, Opaque, SinkError},
     store::{Changes, Writer},
@@ -13,7 +16,6 @@ use crate::{
 };
 use proptest::{collection::vec, prelude::*};
 use std::{
-    collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
     time::Duration,
 };
@@ -60,80 +62,18 @@ fn queue(clock: &Clock) -> Arc<RealFifo<u32>> {
     Arc::new(RealFifo::new("the queue", clock))
 }
 
-#[derive(Clone, Debug)]
-enum Op {
-    Put(Vec<bool>),
-    Take { max: usize, drain: usize, commit: bool },
-    Close,
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    prop_oneof![
-        20 => vec(prop::bool::weighted(0.2), 0..7).prop_map(Op::Put),
-        20 => (0..6usize, 0..6usize, any::<bool>()).prop_map(|(max, drain, commit)| Op::Take { max, drain, commit }),
-        1 => Just(Op::Close),
-    ]
-}
-
 proptest! {
     #[test]
-    fn the_queue_behaves_as_its_plain_model(ops in vec(op(), 0..40)) {
-        let queue = queue(&Clock::real());
-        // The model: what is queued (and whether it is a whole state), numbered.
-        let (mut model, mut next, mut closed, mut synced, mut uncommitted) = (VecDeque::new(), 0, false, false, 0);
-        for op in ops {
-            match op {
-                Op::Put(wholes) => {
-                    let numbered = wholes.iter().map(|w| { next += 1; (next, *w) }).collect::<Vec<_>>();
-                    let mut batch: Vec<_> = numbered
-                        .iter()
-                        .map(|(n, w)| if *w { whole(vec![object(&n.to_string(), "1")]) } else { bookmark(*n) })
-                        .collect();
-                    let taken_in = queue.apply(&mut batch);
-                    if closed && !numbered.is_empty() {
-                        prop_assert!(matches!(taken_in, Err(SinkError::Closed)));
-                        prop_assert_eq!(batch.len(), numbered.len(), "a refused batch is left whole");
-                    } else {
-                        prop_assert!(taken_in.is_ok() && batch.is_empty());
-                        model.extend(numbered);
-                    }
-                }
-                Op::Take { max, drain, commit } => match queue.try_take(max) {
-                    Err(Closed) => prop_assert!(closed),
-                    Ok(None) => prop_assert!(!closed && model.is_empty()),
-                    Ok(Some(mut taken)) => {
-                        let expected: Vec<_> = model.drain(..model.len().min(max.max(1))).collect();
-                        let text = |(n, w): &(usize, bool)| {
-                            if *w { format!("RA [{:?}]", object(&n.to_string(), "1")) } else { format!("B {n}") }
-                        };
-                        prop_assert_eq!(shown(&taken), expected.iter().map(text).collect::<Vec<_>>());
-                        prop_assert_eq!(taken.is_initial(), !synced);
-                        prop_assert!(matches!(queue.try_take(1), Ok(None)), "one at a time");
-                        for _ in 0..drain.min(expected.len()) {
-                            taken.queue_mut().pop_front();
-                        }
-                        prop_assert_eq!(queue.has_synced(), synced, "not before the commit");
-                        if commit {
-                            taken.commit();
-                            synced |= expected.iter().any(|(_, whole)| *whole);
-                        } else {
-                            drop(taken);
-                            uncommitted += 1;
-                        }
-                    }
-                },
-                Op::Close => {
-                    prop_assert_eq!(queue.close(), model.len());
-                    model.clear();
-                    closed = true;
-                }
+    fn the_queue_behaves_as_its_plain_model(bytes in vec(any::<u8>(), 0..200)) {
+        let ops = program(&bytes);
+        let queue = RealFifo::new("the queue", &Clock::real());
+        let (mut model, mut real) = (Model::default(), Real::new(&queue));
+        for op in &ops {
+            let want = model.step(0, op).expect("what is drawn does not wait");
+            prop_assert_eq!(real.apply(op), want, "{:?} of {:?}", op, ops);
+            for look in [Op::Len, Op::IsClosed, Op::HasSynced, Op::AskSynced, Op::Uncommitted] {
+                prop_assert_eq!(Some(real.apply(&look)), model.step(0, &look), "{:?} after {:?} of {:?}", look, op, ops);
             }
-            prop_assert_eq!(queue.len(), model.len());
-            prop_assert_eq!((queue.is_closed(), queue.has_synced()), (closed, synced));
-            prop_assert_eq!(queue.uncommitted(), uncommitted);
-            let waited = queue.wait_synced(Deadline::from(Duration::ZERO));
-            prop_assert_eq!(waited.is_ok(), synced);
-            prop_assert_eq!(waited == Err(WaitError::Stopped), closed && !synced);
         }
     }
 }

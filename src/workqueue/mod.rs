@@ -39,7 +39,14 @@ pub use limiter::{Bucket, ItemExponential, Limiter, MaxOf, default_controller};
 pub use queue::{DrainReport, ShutdownReport, TryGetError, WorkQueue};
 pub use work::Work;
 
-#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
+#[cfg(all(test, informer_shuttle))]
+mod freeze;
+#[cfg(all(test, informer_shuttle))]
+mod lin;
+#[cfg(all(test, informer_loom))]
+mod model;
+#[cfg(test)]
+#[allow(dead_code, reason = "tests, models and histories use a part of it each")]
 mod ops;
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod scenarios;

@@ -21,7 +21,7 @@ use crate::sync::{
     Arc, Clock, Deadline, Door, Instant, Mutex, ThreadId, WaitError,
     atomic::{AtomicU64, Ordering},
     call_out::{self, Site},
-    park, this_thread,
+    keep, park, this_thread,
 };
 use hashbrown::DefaultHashBuilder;
 use std::{collections::VecDeque, fmt, hash::Hash};
@@ -191,8 +191,8 @@ impl<K> State<K> {
         }
         slot.next = Some(key);
         match slot.held {
-            None => self.ready.push_back(id),
-            Some(_) => self.dirty += 1,
+            Some(_) if keep("workqueue: a held key waits for the end of its work") => self.dirty += 1,
+            _ => self.ready.push_back(id),
         }
     }
 
@@ -218,8 +218,10 @@ impl<K> State<K> {
         self.finished += 1;
         if self.slots.get(id).next.is_some() {
             self.dirty -= 1;
-            self.ready.push_back(id);
-            if self.down {
+            if keep("workqueue: a key added while held is queued after its work") {
+                self.ready.push_back(id);
+            }
+            if self.down && keep("workqueue: the last round releases who waits for it") {
                 // Workers that waited for this key only must learn that nothing else comes.
                 self.waiters.release(&mut after.wake);
             }
@@ -256,7 +258,7 @@ impl<K> State<K> {
 
     fn balance(&mut self, after: &mut After<K>) {
         self.waiters.balance(self.ready.len(), self.timers.next(), &mut after.wake);
-        if self.is_drained() {
+        if self.is_drained() && keep("workqueue: the end of the last work releases a drain") {
             self.waiters.release_drainers(&mut after.wake);
         }
     }
@@ -274,7 +276,9 @@ impl<K> State<K> {
             }
             self.tidy(id, after);
         }
-        self.waiters.release(&mut after.wake);
+        if keep("workqueue: closing releases who waits") {
+            self.waiters.release(&mut after.wake);
+        }
     }
 }
 
@@ -400,12 +404,13 @@ impl<K: Hash + Eq + Clone + Send + 'static> WorkQueue<K> {
     /// round, are still handed out; then [`get`](Self::get) returns `None`. A running [`drain`](Self::drain) ends as
     /// cancelled. May be called any number of times, from anywhere. *Blocks*: briefly. client-go: `ShutDown`.
     pub fn shutdown(&self) -> ShutdownReport {
-        self.0.section(|s, after| {
+        let report = self.0.section(|s, after| {
             s.close(after);
             s.shutdowns += 1;
             s.waiters.release_drainers(&mut after.wake);
-            self.0.report(s)
-        })
+            keep("workqueue: a shutdown reports in its own step").then(|| self.0.report(s))
+        });
+        report.unwrap_or_else(|| self.0.section(|s, _| self.0.report(s)))
     }
 
     /// Whether keys are refused, after [`shutdown`](Self::shutdown) or [`drain`](Self::drain). client-go:

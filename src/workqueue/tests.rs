@@ -2,7 +2,7 @@
 
 use super::{
     Bucket, ItemExponential, Limiter, MaxOf, TryGetError, Work, WorkQueue, default_controller,
-    ops::{Model, Op, Real},
+    ops::{Model, Op, Real, program},
     timer_heap::TimerHeap,
 };
 use crate::sync::{
@@ -55,27 +55,14 @@ fn join(threads: Vec<JoinHandle<()>>) {
 
 // ---- against the model ---------------------------------------------------------------------------------------------
 
-fn op() -> impl Strategy<Value = Op> {
-    let key = 0..4u8;
-    prop_oneof![
-        5 => key.clone().prop_map(Op::Add),
-        4 => (key.clone(), 0..30u16).prop_map(|(k, d)| Op::AddAfter(k, d)),
-        2 => key.clone().prop_map(Op::AddRateLimited),
-        1 => key.clone().prop_map(Op::Forget),
-        1 => key.clone().prop_map(Op::Requeues),
-        8 => Just(Op::Get),
-        4 => any::<u8>().prop_map(Op::Done),
-        2 => any::<u8>().prop_map(Op::Retry),
-        2 => (any::<u8>(), 0..30u16).prop_map(|(i, d)| Op::RequeueAfter(i, d)),
-        2 => Just(Op::Len),
-        4 => (0..20u16).prop_map(Op::Advance),
-    ]
-}
-
 proptest! {
     #[test]
-    fn does_what_the_model_does(ops in prop::collection::vec(op(), 0..120), end in prop::collection::vec(op(), 0..30)) {
+    fn does_what_the_model_does(
+        ops in prop::collection::vec(any::<u8>(), 0..250),
+        end in prop::collection::vec(any::<u8>(), 0..60),
+    ) {
         let (mut model, mut real) = (Model::default(), Real::new());
+        let [ops, end] = [ops, end].map(|bytes| program(&bytes));
         for op in ops.iter().chain([&Op::Shutdown]).chain(&end).chain([&Op::Shutdown]) {
             prop_assert_eq!(model.apply(op), real.apply(op), "{:?}", op);
         }

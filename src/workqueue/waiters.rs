@@ -12,7 +12,7 @@
 //! The leader is woken for a ready key only when nobody else is parked. Whoever leaves while a timer is armed makes
 //! somebody else the leader, by rule 2.
 
-use crate::sync::{Instant, Unparker, unparker};
+use crate::sync::{Instant, Unparker, keep, unparker};
 use std::collections::VecDeque;
 
 /// Where a thread is parked; it brings this back when it returns.
@@ -69,21 +69,23 @@ impl Waiters {
             self.leader = None;
         } else if let Some(i) = self.idle.iter().position(|p| p.ticket == ticket) {
             self.idle.remove(i);
-        } else {
+        } else if keep("workqueue: who is back is on the way no more") {
             self.coming -= 1;
         }
     }
 
     /// Restores both rules. `ready` is the number of keys ready, `next` the deadline of the first timer.
     pub(super) fn balance(&mut self, ready: usize, next: Option<Instant>, wake: &mut Vec<Unparker>) {
-        while self.coming < ready {
+        while self.coming < ready && keep("workqueue: a key that is ready wakes a worker") {
             let Some(parked) = self.idle.pop_front().or_else(|| self.leader.take().map(|l| l.parked)) else { break };
             self.coming += 1;
             wake.push(parked.who);
         }
         let Some(next) = next else { return };
         match &mut self.leader {
-            Some(leader) if leader.until.is_none_or(|until| until > next) => {
+            Some(leader)
+                if leader.until.is_none_or(|until| until > next) && keep("workqueue: an earlier timer wakes the leader") =>
+            {
                 leader.until = Some(next);
                 wake.push(leader.parked.who.clone());
             }
