@@ -49,6 +49,9 @@ use segment::{Head, Tail, chain};
 mod freeze;
 #[cfg(all(test, informer_loom))]
 mod model;
+#[cfg(any(fuzzing, all(test, not(informer_loom), not(informer_shuttle))))]
+#[allow(dead_code, reason = "the fuzz target has this file of its own")]
+pub(crate) mod ops;
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests;
 
@@ -87,7 +90,7 @@ pub(crate) fn ring<T>(clock: &Clock) -> (Producer<T>, Consumer<T>) {
 }
 
 /// With segments of `N` slots.
-fn ring_of<T, const N: usize>(clock: &Clock) -> (Producer<T, N>, Consumer<T, N>) {
+pub(crate) fn ring_of<T, const N: usize>(clock: &Clock) -> (Producer<T, N>, Consumer<T, N>) {
     let (tail, head) = chain();
     let shared = CheckedArc::new(Shared {
         tail: Mutex::new(tail),

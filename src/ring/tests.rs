@@ -1,42 +1,22 @@
 //! The ring against a plain queue, and its end.
 
-use super::{SEGMENT, ring};
+use super::{
+    SEGMENT,
+    ops::{check, program},
+    ring,
+};
 use crate::sync::{Arc, ManualClock, Mutex, spawn};
 use proptest::prelude::*;
-use std::collections::VecDeque;
-
-#[derive(Clone, Debug)]
-enum Op {
-    Push(u8),
-    Pop,
-}
-
-fn ops() -> impl Strategy<Value = Vec<Op>> {
-    proptest::collection::vec(prop_oneof![any::<u8>().prop_map(Op::Push), Just(Op::Pop)], 0..200)
-}
 
 proptest! {
     #[test]
-    fn items_come_out_in_order_and_count_until_the_consumer_comes_back(ops in ops()) {
-        let clock = ManualClock::new();
-        let (producer, mut consumer) = ring(&clock);
-        let mut model = VecDeque::new();
-        let mut in_hand = 0;
-        for op in ops {
-            match op {
-                Op::Push(x) => {
-                    producer.push(x).unwrap();
-                    model.push_back(x);
-                }
-                Op::Pop => {
-                    if let Some(want) = model.pop_front() {
-                        prop_assert_eq!(consumer.pop(), Some(want));
-                        in_hand = 1;
-                    }
-                }
-            }
-            prop_assert_eq!(producer.len(), model.len() + in_hand);
-        }
+    fn items_come_out_in_order_and_count_until_the_consumer_comes_back(
+        bytes in proptest::collection::vec(any::<u8>(), 0..300),
+    ) {
+        let ops = program(&bytes);
+        check::<1>(&ops);
+        check::<2>(&ops);
+        check::<3>(&ops);
     }
 }
 
