@@ -1,7 +1,7 @@
 //! The ports that rooms share, in the order of the flow.
 
 use super::{Delta, KeyRef, Object, ObjectKey};
-use crate::sync::Arc;
+use crate::sync::{Arc, Deadline, Wake};
 
 /// Takes deltas: the engine, the queues, or a user's own.
 ///
@@ -18,6 +18,21 @@ pub trait DeltaSink<T>: Send + Sync {
     /// [`SinkError`] when the sink can take nothing now, or nothing any more.
     fn apply(&self, batch: &mut Vec<Delta<T>>) -> Result<(), SinkError>;
 
+    /// Whoever calls [`DeltaSink::apply`] says, before the first call, what it listens to while it has nothing to hand
+    /// over. Nudging that leads to [`DeltaSink::woken`], on the same thread, between two batches.
+    fn listens(&self, wake: &Wake) {
+        let _ = wake;
+    }
+
+    /// When the sink wants [`DeltaSink::woken`] to be called although nobody nudges. Asked before each wait; it
+    /// must not wait for anybody.
+    fn due(&self) -> Deadline {
+        Deadline::never()
+    }
+
+    /// What the sink put off may be done now; the source waits meanwhile, so it should be little at a time.
+    fn woken(&self) {}
+
     /// What the sink holds for a key, so that an unchanged object need not be kept twice. It must not wait for
     /// anybody.
     fn known(&self, key: KeyRef<'_>) -> Option<Object<T>> {
@@ -29,6 +44,18 @@ pub trait DeltaSink<T>: Send + Sync {
 impl<T, S: DeltaSink<T> + ?Sized> DeltaSink<T> for Arc<S> {
     fn apply(&self, batch: &mut Vec<Delta<T>>) -> Result<(), SinkError> {
         (**self).apply(batch)
+    }
+
+    fn listens(&self, wake: &Wake) {
+        (**self).listens(wake);
+    }
+
+    fn due(&self) -> Deadline {
+        (**self).due()
+    }
+
+    fn woken(&self) {
+        (**self).woken();
     }
 
     fn known(&self, key: KeyRef<'_>) -> Option<Object<T>> {

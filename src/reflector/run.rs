@@ -117,6 +117,7 @@ impl<'a> Run<'a> {
 
     /// Never returns `Ok`: it is over when it is over.
     pub(super) fn go(mut self) -> Over {
+        self.core.sink.listens(&self.wake);
         loop {
             if let Err(over) = self.initial_state().and_then(|open| self.watches(open)) {
                 return over;
@@ -427,11 +428,23 @@ impl<'a> Run<'a> {
         }
         let until = Deadline::from(now.checked_add(wait));
         loop {
-            match self.wake.wait(until) {
+            let (earlier, sinks) = self.or_due(until);
+            match self.wake.wait(earlier) {
                 Woken::Stopped => return Err(Over::Stopped),
-                Woken::Nudged => {}
+                Woken::Nudged => self.core.sink.woken(),
+                Woken::Deadline if sinks => self.core.sink.woken(),
                 Woken::Deadline => return Ok(()),
             }
+        }
+    }
+
+    /// Until when to wait for something before `until`, and whether that is when the sink is due.
+    pub(super) fn or_due(&self, until: Deadline) -> (Deadline, bool) {
+        let clock = &self.core.options.clock;
+        match (self.core.sink.due().on(clock), until.on(clock)) {
+            (Some(due), Some(until)) if due < until => (Deadline::at(due), true),
+            (Some(due), None) => (Deadline::at(due), true),
+            _ => (until, false),
         }
     }
 }

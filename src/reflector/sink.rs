@@ -2,7 +2,10 @@
 
 use crate::{
     flow::{Deleted, Delta, DeltaSink, KeyRef, Object, Opaque, SinkError},
-    sync::call_out::{self, Foreign, Site},
+    sync::{
+        Deadline, Wake,
+        call_out::{self, Foreign, Site},
+    },
 };
 use std::marker::PhantomData;
 
@@ -24,6 +27,18 @@ impl<T: Send + Sync + 'static, S: DeltaSink<T>> DeltaSink<Opaque> for TypedSink<
         let outcome = call_out::call(Site::Sink, || self.inner.apply(&mut typed));
         batch.extend(typed.into_iter().map(|d| turn(d, Object::erase)));
         outcome.unwrap_or_else(|panicked| Err(SinkError::Refused(panicked.into())))
+    }
+
+    fn listens(&self, wake: &Wake) {
+        call_out::contain(Site::Sink, || self.inner.listens(wake));
+    }
+
+    fn due(&self) -> Deadline {
+        call_out::call(Site::Sink, || self.inner.due()).unwrap_or(Deadline::never())
+    }
+
+    fn woken(&self) {
+        call_out::contain(Site::Sink, || self.inner.woken());
     }
 
     fn known(&self, key: KeyRef<'_>) -> Option<Object<Opaque>> {

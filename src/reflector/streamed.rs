@@ -181,7 +181,7 @@ impl Run<'_> {
                 Next::End => return Err(End::NoMark { by_server: true }),
                 Next::Failed(error) => return Err(End::Failed(error)),
                 Next::Deadline => return Err(End::NoMark { by_server: false }),
-                Next::Woken => {}
+                Next::Woken => core.sink.woken(),
                 Next::Stopped if self.stop.is_stopped() => return Err(End::Stopped),
                 Next::Stopped => {
                     let error = SourceError::new(SourceErrorKind::Stopped).with_context("the source stopped by itself");

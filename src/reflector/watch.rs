@@ -200,7 +200,16 @@ impl Run<'_> {
             let full = reading.frames + BATCH;
             let before = reading.frames;
             let wake = [reading.deadline.on(&core.options.clock), reading.probe_at].into_iter().flatten().min();
-            let mut end = match stream.next(share, &self.wake, Deadline::from(wake)) {
+            let (wake, sinks) = self.or_due(Deadline::from(wake));
+            let mut end = match stream.next(share, &self.wake, wake) {
+                Next::Woken => {
+                    core.sink.woken();
+                    continue;
+                }
+                Next::Deadline if sinks => {
+                    core.sink.woken();
+                    continue;
+                }
                 Next::Deadline if self.is_silent(reading) => self.check(reading)?,
                 next => self.take(next, reading)?,
             };
