@@ -35,6 +35,8 @@ struct State<T> {
     spare: VecDeque<Delta<T>>,
     out: Out,
     closed: bool,
+    /// The taker is to look at something else.
+    nudged: bool,
     synced: bool,
     uncommitted: u64,
 }
@@ -59,6 +61,7 @@ impl<T> RealFifo<T> {
             spare: VecDeque::new(),
             out: Out::Nothing,
             closed: false,
+            nudged: false,
             synced: false,
             uncommitted: 0,
         };
@@ -94,6 +97,21 @@ impl<T> RealFifo<T> {
     /// As [`RealFifo::take`].
     pub fn take_deadline(&self, max: usize, deadline: impl Into<Deadline>) -> Result<Option<Taken<'_, T>>, Closed> {
         self.wait_take(max, deadline.into().on(&self.clock))
+    }
+
+    /// [`RealFifo::take_deadline`] that ends with `None` as well when somebody calls [`RealFifo::nudge`], before or while
+    /// it waits.
+    pub(crate) fn take_or_nudge(&self, max: usize, deadline: Deadline) -> Result<Option<Taken<'_, T>>, Closed> {
+        let (deadline, wait) = (deadline.on(&self.clock), |s: &mut State<T>| s.must_wait() && !s.nudged);
+        let (mut state, _) = self.state.wait_while(self.state.lock(), &self.clock, deadline, wait);
+        state.nudged = false;
+        if state.must_wait() { Ok(None) } else { self.take_now(state, max).map(Some) }
+    }
+
+    /// Ends a [`RealFifo::take_or_nudge`]. *Blocks*: never.
+    pub(crate) fn nudge(&self) {
+        self.state.lock().nudged = true;
+        self.state.notify_all();
     }
 
     /// [`RealFifo::take`] that does not wait: `None` when the queue is empty or another [`Taken`] is out.
