@@ -59,6 +59,12 @@ impl ObjectKey {
         Ok(Self(KeyText::new(namespace, name, key.hash64())))
     }
 
+    /// A key with a hash of the caller's choice. Borrowed forms of it hash as ever.
+    #[cfg(test)]
+    pub(crate) fn with_hash(namespace: &str, name: &str, hash: u64) -> Self {
+        Self(KeyText::new(namespace, name, hash))
+    }
+
     /// The namespace, empty when there is none.
     pub fn namespace(&self) -> &str {
         &self.as_str()[..self.0.split()]

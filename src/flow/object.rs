@@ -293,6 +293,11 @@ impl<T> Object<T> {
         Self::header(a).version.same(&Self::header(b).version)
     }
 
+    /// Where it is; equal for handles to the same allocation only.
+    pub(crate) fn address(this: &Self) -> usize {
+        this.0.addr().get()
+    }
+
     /// Whether both are the same allocation.
     pub fn ptr_eq(a: &Self, b: &Self) -> bool {
         a.0 == b.0

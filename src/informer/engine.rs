@@ -5,15 +5,15 @@ use crate::{
     flow::{Delta, DeltaSink, KeyRef, Object, ObjectKey, Opaque, SinkError},
     processor::{Processor, Report},
     reflector::ReflectorEvent,
-    store::{AnyReader, Publication, Writer},
+    store::{AnyReader, Gauge, Publication, Writer},
     sync::{
-        Arc, Monitor, Once, Stop, Turn,
-        atomic::{AtomicU64, Ordering},
+        Arc, Deadline, Monitor, Once, Stop, Turn, Wake,
+        atomic::{AtomicBool, AtomicU64, Ordering},
         call_out::{Site, contain},
         keep,
     },
 };
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 /// What an informer tells its `observe` hook. Every failure is among it.
 #[derive(Debug)]
@@ -105,7 +105,16 @@ pub(super) struct StoreEngine {
     processor: Arc<Processor>,
     observer: Arc<Observer>,
     pub(super) first: Monitor<FirstState>,
+    /// There may be something of older versions to free now.
+    owes: AtomicBool,
+    /// There may be later: somebody is reading one.
+    owes_later: AtomicBool,
 }
+
+/// Things of older versions that are freed between two looks at what came.
+const SLICE: usize = 512;
+/// When to look again at a version that somebody is in the middle of reading.
+const LATER: Duration = Duration::from_millis(100);
 
 /// The first whole state. One monitor holds all that a wait for it depends on, or a wake-up could be missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +129,8 @@ pub(super) enum FirstState {
 impl StoreEngine {
     pub(super) fn new(writer: Writer, processor: Arc<Processor>, observer: Arc<Observer>) -> Self {
         let reader = writer.reader();
-        Self { turn: Turn::new((writer, VecDeque::new())), reader, processor, observer, first: Monitor::new(FirstState::Awaited) }
+        let (turn, first) = (Turn::new((writer, VecDeque::new())), Monitor::new(FirstState::Awaited));
+        Self { turn, reader, processor, observer, first, owes: AtomicBool::new(false), owes_later: AtomicBool::new(false) }
     }
 }
 
@@ -133,12 +143,36 @@ impl DeltaSink<Opaque> for StoreEngine {
         Ok(())
     }
 
+    fn listens(&self, wake: &Wake) {
+        let wake = wake.clone();
+        self.on_garbage(move || wake.nudge());
+    }
+
+    fn due(&self) -> Deadline {
+        match (self.owes.load(Ordering::Relaxed), self.owes_later.load(Ordering::Relaxed)) {
+            (true, _) => Duration::ZERO.into(),
+            (false, true) => LATER.into(),
+            (false, false) => Deadline::never(),
+        }
+    }
+
+    fn woken(&self) {
+        let writer = &mut self.turn.take().0;
+        self.owes.store(writer.reclaim(SLICE), Ordering::Relaxed);
+        self.owes_later.store(writer.gauge().standing > 0, Ordering::Relaxed);
+    }
+
     fn known(&self, key: KeyRef<'_>) -> Option<Object<Opaque>> {
         self.reader.known(key)
     }
 }
 
 impl StoreEngine {
+    /// `f` is called when there is something to free while nothing comes; [`DeltaSink::woken`] frees it.
+    pub(super) fn on_garbage(&self, f: impl Fn() + Send + Sync + 'static) {
+        self.turn.take().0.on_garbage(f);
+    }
+
     /// Applies what a queue handed out.
     pub(super) fn take(&self, deltas: &mut VecDeque<Delta<Opaque>>) {
         self.steps(&mut self.turn.take().0, deltas);
@@ -148,13 +182,14 @@ impl StoreEngine {
     fn steps(&self, writer: &mut Writer, deltas: &mut VecDeque<Delta<Opaque>>) {
         while let Some(publication) = writer.apply(deltas) {
             self.observer.published(&publication);
-            let synced = publication.new.initial_done() && !publication.old.initial_done();
+            let synced = publication.initial_done && !publication.was_done;
             self.processor.distribute(publication);
             if synced && keep("informer: the first state is told of") {
                 *self.first.lock() = FirstState::Handed;
                 self.first.notify_all();
             }
         }
+        self.owes.store(writer.gauge() != Gauge::default(), Ordering::Relaxed);
     }
 
     /// Nothing will be applied any more.

@@ -17,9 +17,9 @@ use super::{
     engine::{FirstState, Observer, StoreEngine},
 };
 use crate::{
-    flow::{Event, Opaque},
+    flow::{DeltaSink, Event, Opaque},
     processor::{AddHandlerError, Handler, HandlerOptions, Processor, erase},
-    queue::RealFifo,
+    queue::{Closed, RealFifo},
     reflector::{self, Health, Reflector},
     source::ListerWatcher,
     store::{AnyReader, Lister, StoreReader},
@@ -325,10 +325,19 @@ impl Inner {
             outcome
         })
         .map_err(RunError::Spawn)?;
+        let idle = queue.clone();
+        self.engine.on_garbage(move || idle.nudge());
         let processed = guard("processor", || {
-            while let Ok(mut taken) = queue.take(TAKE) {
-                self.engine.take(taken.queue_mut());
-                taken.commit();
+            loop {
+                match queue.take_or_nudge(TAKE, self.engine.due()) {
+                    Ok(Some(mut taken)) => {
+                        self.engine.take(taken.queue_mut());
+                        taken.commit();
+                    }
+                    // Nothing comes: time for what was put off.
+                    Ok(None) => self.engine.woken(),
+                    Err(Closed) => return,
+                }
             }
         });
         self.stop.stop();

@@ -41,7 +41,7 @@ fn handed_out() -> World {
     let (reader, e) = (small.reader(), inside.clone());
     let reads = move || {
         e.wait();
-        assert!(reader.snapshot().get(KEY).is_some() && reader.get(KEY).is_some());
+        assert!(reader.snapshot().get(&KEY).is_some() && reader.get(&KEY).is_some());
     };
     let (processor, told) = (small.processor.clone(), told_last.clone());
     let closes = move || {

@@ -265,15 +265,15 @@ impl Run {
             }
             let go_on = match &publication.changes {
                 Changes::Each(events) => self.hand_over(events),
-                Changes::All => {
-                    let cause = if publication.old.initial_done() { Cause::Relist } else { Cause::Initial };
-                    self.walk(&publication.old, &publication.new, cause, &mut scratch)
+                Changes::All { old, new } => {
+                    let cause = if publication.was_done { Cause::Relist } else { Cause::Initial };
+                    self.walk(old, new, cause, &mut scratch)
                 }
             };
             if !go_on {
                 return;
             }
-            if publication.new.initial_done() && keep("processor: the marker of a publication is passed") {
+            if publication.initial_done && keep("processor: the marker of a publication is passed") {
                 self.listener.pass_sync_marker();
             }
             self.listener.told.store(publication.seq, Ordering::Release);

@@ -93,9 +93,13 @@ impl World {
         self.processor.add(handler, &HandlerOptions { name: Some("h".into()), panic }).unwrap()
     }
 
+    /// What a first state or a relist told stands in the order of keys, since the order in which it is told is anybody's.
     fn told(&self, told: &Told) -> Vec<String> {
         self.clock.settle();
-        std::mem::take(&mut told.lock())
+        let mut told = std::mem::take(&mut *told.lock());
+        let of_one_state = |a: &String, b: &String| !a.starts_with('w') && a[..1] == b[..1];
+        told.chunk_by_mut(of_one_state).for_each(|state| state.sort_by(|a, b| a[2..].cmp(&b[2..])));
+        told
     }
 }
 
@@ -254,7 +258,7 @@ fn a_removal_is_quiet_between_batches_and_running_inside_one_and_nothing_starts_
         g.wait();
     }));
     w.publish([all(&[("a", 1), ("b", 2)])]);
-    assert_eq!(w.told(&told), ["i+a@1"]);
+    assert_eq!(w.told(&told).len(), 1, "the first of two");
     assert_eq!(w.processor.remove(&l), Removed::Running);
     w.publish([set("c", 3)]);
     gate.open();
@@ -285,7 +289,7 @@ fn close_joins_every_thread_drops_what_is_left_and_refuses_newcomers() {
     w.processor.stop();
     gate.open();
     w.processor.close();
-    assert_eq!(*told.lock(), ["i+a@1"]);
+    assert_eq!(told.lock().len(), 1, "the first of two");
     assert!(w.clock.threads().is_empty());
     assert!(matches!(w.processor.add(tell(&told), &HandlerOptions::default()), Err(AddHandlerError::Stopped)));
     assert_eq!(l.wait_synced(Deadline::never()), Err(WaitError::Stopped));

@@ -108,7 +108,7 @@ impl<T> RealFifo<T> {
         if state.must_wait() { Ok(None) } else { self.take_now(state, max).map(Some) }
     }
 
-    /// Ends a [`RealFifo::take_or_nudge`]. *Blocks*: never.
+    /// Ends a [`RealFifo::take_or_nudge`]. *Blocks*: briefly.
     pub(crate) fn nudge(&self) {
         self.state.lock().nudged = true;
         self.state.notify_all();

@@ -92,7 +92,7 @@ fn b_01_a_relist_does_not_lose_an_object_that_exists_only_in_the_queue() {
         let publication = writer.apply(taken.queue_mut()).unwrap();
         told.extend(match publication.changes {
             Changes::Each(events) => events.into_iter().map(|e| e.change).collect::<Vec<_>>(),
-            Changes::All => publication.old.diff(&publication.new).collect(),
+            Changes::All { old, new } => old.diff(&new).collect(),
         });
         taken.commit();
     }

@@ -36,8 +36,8 @@
 //! reader that is about to raise it cannot find it at zero.
 //!
 //! # What is not promised
-//! A value that was in a slot when its successor was published is kept until the next publication, or the end of the
-//! cell. The number of such values is at most the number of threads that were reading.
+//! A value that was in a slot when its successor was published is kept until the next publication, the next
+//! [`VersionCell::tidy`], or the end of the cell. The number of such values is at most the number of threads that were reading.
 #![allow(unsafe_code)]
 
 use crate::sync::{
@@ -70,6 +70,34 @@ impl<T> Held<T> {
         unsafe { self.0.as_ref() }
     }
 
+    /// Gives the handle up: how many are left.
+    pub(super) fn release(self) -> usize {
+        let counted = std::mem::ManuallyDrop::new(self).0;
+        Self::give_up(counted)
+    }
+
+    /// Whether this is the only handle. Then nobody can make another but through it, and whatever was done through the
+    /// others is visible.
+    pub(super) fn is_only(&self) -> bool {
+        self.counted().count.load(order("cell: the only handle is seen", Ordering::Acquire)) == 1
+    }
+
+    fn give_up(counted: NonNull<Counted<T>>) -> usize {
+        // SAFETY: the handle that is given up kept the allocation alive until here.
+        let before = unsafe { counted.as_ref() }.count.fetch_sub(1, order("cell: a handle is given up", Ordering::Release));
+        if before == 1 {
+            // Orders what the other handles did before the free. A load does it as well as a fence, since the count's
+            // decrements continue each other's release; and ThreadSanitizer, which does not know fences, understands it.
+            if keep("cell: the last handle fences") {
+                // SAFETY: nobody else frees it.
+                unsafe { counted.as_ref() }.count.load(Ordering::Acquire);
+            }
+            // SAFETY: the count fell to zero here, so no handle is left and none can be made; it came from a box.
+            drop(unsafe { Box::from_raw(counted.as_ptr()) });
+        }
+        before - 1
+    }
+
     /// The pointer, without giving up the count that stands for it.
     fn into_raw(self) -> *mut Counted<T> {
         std::mem::ManuallyDrop::new(self).0.as_ptr()
@@ -94,15 +122,7 @@ impl<T> Deref for Held<T> {
 
 impl<T> Drop for Held<T> {
     fn drop(&mut self) {
-        if self.counted().count.fetch_sub(1, order("cell: a handle is given up", Ordering::Release)) == 1 {
-            // Orders what the other handles did before the free. A load does it as well as a fence, since the count's
-            // decrements continue each other's release; and ThreadSanitizer, which does not know fences, understands it.
-            if keep("cell: the last handle fences") {
-                self.counted().count.load(Ordering::Acquire);
-            }
-            // SAFETY: the count fell to zero here, so no handle is left and none can be made; it came from a box.
-            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-        }
+        Self::give_up(self.0);
     }
 }
 
@@ -169,6 +189,16 @@ impl<T: Send + Sync> VersionCell<T> {
         // What a value holds may be the user's, so it is dropped after the turn.
         drop(free);
         old
+    }
+
+    /// Lets go of replaced values that are in no slot any more; how many are left. *Blocks*: as `publish`.
+    pub(super) fn tidy(&self) -> usize {
+        let mut retired = self.retired.take();
+        let free = take_free(&mut retired);
+        let left = retired.len();
+        drop(retired);
+        drop(free);
+        left
     }
 
     /// Replaced values that are kept because they were in a slot.
@@ -269,7 +299,8 @@ fn claim() -> &'static Slot {
     let mut head = REGISTRY.load(Ordering::Relaxed);
     loop {
         mine.next.store(head, Ordering::Relaxed);
-        match REGISTRY.compare_exchange_weak(head, raw, Ordering::AcqRel, Ordering::Relaxed) {
+        let put = order("cell: a slot is put on the list", Ordering::AcqRel);
+        match REGISTRY.compare_exchange_weak(head, raw, put, Ordering::Relaxed) {
             Ok(_) => return mine,
             Err(now) => head = now,
         }

@@ -1,9 +1,16 @@
-//! Progress of the version cell: readers against a frozen publisher, and the publisher against a frozen reader.
+//! Progress of the version cell and of the store over it: readers against a frozen publisher, and the publisher against a
+//! frozen reader.
 
-use super::cell::{Held, VersionCell};
-use crate::sync::{
-    Arc,
-    prove::{Verdict, Worker, freeze, worker},
+use super::{
+    IndexSpec, Writer,
+    cell::{Held, VersionCell},
+};
+use crate::{
+    flow::{Delta, Object, ObjectKey, Opaque},
+    sync::{
+        Arc,
+        prove::{Verdict, Worker, freeze, worker},
+    },
 };
 
 /// Makes the list of slots, which is there from the beginning on the machine.
@@ -52,4 +59,46 @@ fn two_publishers() -> [Worker; 2] {
 fn only_a_second_publisher_would_wait() {
     let verdict = freeze("cell: publication, another one frozen", 0, two_publishers);
     assert!(matches!(verdict, Verdict::Blocked(_)), "{verdict:?}");
+}
+
+fn object(n: u32) -> Object<Opaque> {
+    Object::with_key(ObjectKey::new("", &format!("k{}", n % 3)).unwrap(), &n.to_string(), "", n).erase()
+}
+
+/// Worker 0 writes a store, worker 1 reads it in every way there is and keeps a version for a while, worker 2 as well.
+fn store() -> [Worker; 3] {
+    let by_rest = IndexSpec::new("rest", |n: &u32, emit: &mut dyn FnMut(String)| emit((n % 2).to_string()));
+    let mut writer = Writer::new(vec![by_rest]).unwrap();
+    writer.apply(&mut [Delta::Added(object(0)), Delta::Added(object(1))].into());
+    let reader = writer.reader();
+    drop(reader.snapshot());
+    let reads = move || {
+        let store = reader.typed::<u32>();
+        let held = store.snapshot();
+        assert!(store.get(&("", "k0")).is_some() && store.with(&("", "k1"), |n| *n).is_some());
+        let now = store.snapshot();
+        assert!(now.seq() >= held.seq() && now.iter().count() == now.len());
+        let of = |rest: &str| now.by_index("rest", rest).unwrap().count();
+        assert_eq!(of("0") + of("1"), now.len());
+        drop((held, now));
+    };
+    let writes = move || {
+        for n in [3, 4, 2] {
+            writer.apply(&mut [Delta::Updated(object(n))].into());
+        }
+        writer.reclaim(usize::MAX);
+    };
+    [worker(writes), worker(reads.clone()), worker(reads)]
+}
+
+#[test]
+fn no_read_of_the_store_waits_for_a_frozen_writer() {
+    let verdict = freeze("store: reads, writer frozen", 0, store);
+    assert!(matches!(verdict, Verdict::Passes { .. }), "{verdict:?}");
+}
+
+#[test]
+fn no_write_and_no_other_read_waits_for_a_frozen_reader_that_holds_a_version() {
+    let verdict = freeze("store: writes and reads, a reader frozen", 1, store);
+    assert!(matches!(verdict, Verdict::Passes { .. }), "{verdict:?}");
 }

@@ -1,16 +1,34 @@
 //! Indices: which objects have which values.
 //!
-//! # How a value becomes a number
-//! An index maps [`ValueId`]s to postings; a posting holds the value itself and the keys of the objects that have it.
-//! A `ValueId` is the value's hash and a running number that tells values of one hash apart. Finding the id of a value
-//! needs its `Hash` and, against the few values of the same hash, its `Eq`: user code, called in [`Values::resolve`]
-//! before anything is changed, and by readers on their own thread. All the rest compares ids.
+//! # What an index is made of
+//! In a version an index is a tree of values; a value has the tree of the ids of the objects that have it. An id is the
+//! hash of the object's key, or another number when two keys have one hash (`version.rs`). So an update that keeps an
+//! object's values touches no index.
 //!
-//! Values are shared between versions and dropped by their last owner, contained. `Clone` and `Ord` of a value are
-//! never called by the writer.
+//! # Where the user's code is called
+//! In [`Values::resolve`], before anything is changed: the index function, `Hash` and `Eq` of what it emits. It says what
+//! is to be added and what taken out, in terms of values that are there and new ones; from there on only hashes, addresses
+//! and ids are compared. Readers call `Hash` and `Eq` on their own thread. `Clone` and `Ord` are never called by the
+//! writer. Values are shared between versions and dropped contained.
+//!
+//! # Which values an object had
+//! They are not kept: the index function is asked again, for the object as it was. (Keeping them costs more than all the
+//! rest of an index.) It should answer as it did. When it does not, the index must not rot: beside each object stands in
+//! how many values it is, over all indices, and each step counts what it adds and takes out. An id that is not where the
+//! function says it was, or already where it is to be added, gives a function away that answers differently, and then the
+//! object's id is looked for in all values of that index ([`IndexVersion::purge`]). When an object goes, the count must
+//! come out at nothing, or all indices are searched. So whatever a function answers, an object that is gone is in no
+//! index, and one whose values change is in those that the function said last; only an object for which the function
+//! says "nothing changed", wrongly, stays where it was until then. The same search helps when the function panics
+//! for the old object.
 
+use super::{
+    directory::{Bin, Tree},
+    node::{Entry, Kept, Leaf},
+    reclaim::Waste,
+};
 use crate::{
-    flow::{Object, ObjectKey, Opaque},
+    flow::{Object, Opaque},
     sync::{
         Arc,
         call_out::{self, Foreign, Panicked, Site},
@@ -19,10 +37,10 @@ use crate::{
 use std::{
     any::{Any, TypeId, type_name},
     borrow::Borrow,
+    cell::Cell,
     fmt,
     hash::{BuildHasher, Hash},
     marker::PhantomData,
-    ops::Bound::Included,
 };
 
 /// Why an index could not be made or found.
@@ -55,19 +73,32 @@ pub enum IndexError {
     },
 }
 
-/// An index to be: its name and its function.
-pub(crate) struct IndexSpec {
+/// An index to be, of a store of `E`: its name and its function.
+pub(crate) struct IndexSpec<E = Object<Opaque>> {
     definition: Definition,
-    function: Box<dyn Values>,
+    function: Box<dyn Values<E>>,
 }
 
 impl IndexSpec {
     /// `f` is called with an object and emits the object's values, any number of them; the same value twice is one.
-    /// It runs on the writer's thread, for each object that is added or changed.
+    /// It runs on the writer's thread, for each object that is added, changed or removed, and for what it was before. It
+    /// should emit the same whenever it is called with the same object.
     pub(crate) fn new<T, V, F>(name: impl Into<String>, f: F) -> Self
     where
         T: 'static,
         V: Eq + Ord + Hash + Clone + Send + Sync + 'static,
+        F: Fn(&T, &mut dyn FnMut(V)) + Send + Sync + 'static,
+    {
+        Self::over(name, |object: &Object<Opaque>| &**object.typed_ref::<T>(), f)
+    }
+}
+
+impl<E: 'static> IndexSpec<E> {
+    /// Of a store that shows the function its entries by `view`.
+    pub(super) fn over<T, V, F>(name: impl Into<String>, view: fn(&E) -> &T, f: F) -> Self
+    where
+        T: 'static,
+        V: Eq + Hash + Send + Sync + 'static,
         F: Fn(&T, &mut dyn FnMut(V)) + Send + Sync + 'static,
     {
         let definition = Definition {
@@ -76,7 +107,7 @@ impl IndexSpec {
             value_name: type_name::<V>(),
             hasher: hashbrown::DefaultHashBuilder::default(),
         };
-        Self { definition, function: Box::new(TypedValues { f: Foreign::new(f), types: PhantomData::<fn(&T) -> V> }) }
+        Self { definition, function: Box::new(TypedValues { view, f: Foreign::new(f), value: PhantomData::<fn() -> V> }) }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -85,12 +116,12 @@ impl IndexSpec {
 
     /// What versions have of it, and what only the writer has: its function may hold a reader of this very store, and
     /// must not be held by what that reader holds.
-    pub(super) fn split(self) -> (IndexVersion, Box<dyn Values>) {
-        (IndexVersion { definition: Arc::new(self.definition), postings: Postings::new() }, self.function)
+    pub(super) fn split(self) -> (IndexVersion, Box<dyn Values<E>>) {
+        (IndexVersion { definition: Arc::new(self.definition), values: Tree::default() }, self.function)
     }
 }
 
-impl fmt::Debug for IndexSpec {
+impl<E> fmt::Debug for IndexSpec<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "index {:?} of {}", self.definition.name, self.definition.value_name)
     }
@@ -118,49 +149,99 @@ impl Definition {
 }
 
 /// The erased index function.
-pub(super) trait Values: Send + Sync {
-    /// The values that it emits for `object`. Calls user code, changes nothing.
-    fn resolve(&self, object: &Object<Opaque>, index: &IndexVersion) -> Result<Vec<Resolved>, Panicked>;
+pub(super) trait Values<E>: Send + Sync {
+    /// What has to change in the index when `old` becomes `new`. Calls user code, changes nothing.
+    fn resolve(&self, old: Option<&E>, new: Option<&E>, index: &IndexVersion) -> Result<Resolved, Unresolved>;
 }
 
-/// A value on the way to its id.
+/// What has to change in an index.
 pub(super) enum Resolved {
+    /// Nothing: the object has the values that it had.
+    Same,
+    Change {
+        /// All values of the new object, and whether the old one had them.
+        new: Vec<(Found, bool)>,
+        /// The values that only the old object had.
+        gone: Vec<ValueId>,
+        /// False when the old object is said to have had a value that is not in the index.
+        sound: bool,
+    },
+}
+
+/// Why a function's answer could not be had.
+pub(super) enum Unresolved {
+    /// For the new object: it is refused.
+    New(Panicked),
+    /// For the old one: it is on record, and which values that had is not known.
+    Old,
+}
+
+/// A value of a new object.
+#[derive(Clone)]
+pub(super) enum Found {
     Known(ValueId),
     New { hash: u64, value: AnyValue },
 }
 
-struct TypedValues<T, V, F> {
+struct TypedValues<E, T, V, F> {
+    view: fn(&E) -> &T,
     f: Foreign<F>,
-    types: PhantomData<fn(&T) -> V>,
+    value: PhantomData<fn() -> V>,
 }
 
-impl<T, V, F> Values for TypedValues<T, V, F>
+impl<E, T, V, F> Values<E> for TypedValues<E, T, V, F>
 where
-    T: 'static,
     V: Eq + Hash + Send + Sync + 'static,
     F: Fn(&T, &mut dyn FnMut(V)) + Send + Sync,
 {
-    fn resolve(&self, object: &Object<Opaque>, index: &IndexVersion) -> Result<Vec<Resolved>, Panicked> {
+    fn resolve(&self, old: Option<&E>, new: Option<&E>, index: &IndexVersion) -> Result<Resolved, Unresolved> {
         // Outside the containment: an object of another type is a defect of this crate.
-        let object = object.typed_ref::<T>();
-        call_out::call(Site::Index, || {
-            let mut emitted: Vec<Foreign<V>> = Vec::new();
-            (self.f)(object, &mut |value| emitted.push(Foreign::new(value)));
-            let mut resolved = Vec::with_capacity(emitted.len());
-            for value in emitted {
-                let hash = index.definition.hasher.hash_one(&*value);
-                if let Some((id, _)) = index.search::<V, V>(hash, &value) {
-                    resolved.push(Resolved::Known(id));
-                } else if !resolved.iter().any(|r| r.is_new::<V>(hash, &value)) {
-                    resolved.push(Resolved::New { hash, value: Arc::new(value) });
+        let (old, new) = (old.map(self.view), new.map(self.view));
+        let of_old = Cell::new(new.is_none());
+        let emitted = |object: Option<&T>| {
+            let mut values: Vec<Foreign<V>> = Vec::new();
+            if let Some(object) = object {
+                (self.f)(object, &mut |value| values.push(Foreign::new(value)));
+            }
+            values
+        };
+        let resolve = || {
+            let new = emitted(new);
+            of_old.set(true);
+            let old = emitted(old);
+            of_old.set(new.is_empty());
+            if new.len() == old.len() && new.iter().zip(&old).all(|(a, b)| **a == **b) {
+                return Resolved::Same;
+            }
+            let (mut had, mut sound) = (Vec::with_capacity(old.len()), true);
+            for value in old {
+                match index.search::<V, V>(index.definition.hasher.hash_one(&*value), &value) {
+                    Some(known) => had.push(known.id()),
+                    None => sound = false,
                 }
             }
-            resolved
-        })
+            had.sort_unstable();
+            had.dedup();
+            let mut found: Vec<(Found, bool)> = Vec::with_capacity(new.len());
+            for value in new {
+                let hash = index.definition.hasher.hash_one(&*value);
+                let known = index.search::<V, V>(hash, &value).map(Value::id);
+                if let Some(id) = known {
+                    if !found.iter().any(|(f, _)| matches!(f, Found::Known(k) if *k == id)) {
+                        found.push((Found::Known(id), had.binary_search(&id).is_ok()));
+                    }
+                } else if !found.iter().any(|(f, _)| f.is_new::<V>(hash, &value)) {
+                    found.push((Found::New { hash, value: Arc::new(value) }, false));
+                }
+            }
+            had.retain(|id| !found.iter().any(|(f, _)| matches!(f, Found::Known(k) if k == id)));
+            Resolved::Change { new: found, gone: had, sound }
+        };
+        call_out::call(Site::Index, resolve).map_err(|why| if of_old.get() { Unresolved::Old } else { Unresolved::New(why) })
     }
 }
 
-impl Resolved {
+impl Found {
     fn is_new<V: Eq + 'static>(&self, hash: u64, value: &V) -> bool {
         matches!(self, Self::New { hash: h, value: v } if *h == hash && value_of::<V>(v) == Some(value))
     }
@@ -173,97 +254,150 @@ fn value_of<V: 'static>(value: &AnyValue) -> Option<&V> {
     value.downcast_ref::<Foreign<V>>().map(|value| &**value)
 }
 
-/// Stands for one value of one index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Stands for one value of one index, as long as the index has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ValueId {
     hash: u64,
-    number: u64,
+    /// Of the value's own allocation, which its versions share.
+    address: usize,
 }
 
-#[derive(Clone)]
-pub(super) struct Posting {
+/// A value of an index with the objects that have it, in one version or several.
+pub(super) struct Value {
+    pub(super) birth: u64,
+    hash: u64,
     value: AnyValue,
-    /// Never empty.
-    pub(super) keys: imbl::OrdSet<ObjectKey>,
+    /// Never empty once published.
+    pub(super) ids: Tree<u64>,
 }
 
-type Postings = imbl::OrdMap<ValueId, Posting>;
+impl Value {
+    pub(super) fn id(&self) -> ValueId {
+        ValueId { hash: self.hash, address: Arc::as_ptr(&self.value).addr() }
+    }
+}
+
+impl Entry for Leaf<Value> {
+    fn hash(&self) -> u64 {
+        self.get().hash
+    }
+}
+
+impl Entry for u64 {
+    const TAGS: bool = false;
+
+    fn hash(&self) -> u64 {
+        *self
+    }
+}
 
 /// An index as part of a version.
 #[derive(Clone)]
 pub(super) struct IndexVersion {
     pub(super) definition: Arc<Definition>,
-    postings: Postings,
+    values: Tree<Leaf<Value>>,
 }
 
 impl IndexVersion {
     /// Calls `Eq` of the value.
-    fn search<V, Q>(&self, hash: u64, value: &Q) -> Option<(ValueId, &Posting)>
+    fn search<V, Q>(&self, hash: u64, value: &Q) -> Option<&Value>
     where
         V: Borrow<Q> + 'static,
         Q: Eq + ?Sized,
     {
-        let (first, last) = (ValueId { hash, number: 0 }, ValueId { hash, number: u64::MAX });
-        let mut same_hash = self.postings.range::<_, ValueId>((Included(first), Included(last)));
-        same_hash.find(|(_, p)| value_of::<V>(&p.value).is_some_and(|v| v.borrow() == value)).map(|(id, p)| (*id, p))
+        let is = |leaf: &Leaf<Value>| {
+            let known = leaf.get();
+            known.hash == hash && value_of::<V>(&known.value).is_some_and(|v| v.borrow() == value)
+        };
+        self.values.find(hash, is).map(|leaf| leaf.get())
     }
 
-    /// The keys of the objects with this value. Calls its `Hash` and `Eq`.
-    pub(super) fn find<V, Q>(&self, value: &Q) -> Option<&Posting>
+    /// The value, with the objects that have it. Calls its `Hash` and `Eq`.
+    pub(super) fn find<V, Q>(&self, value: &Q) -> Option<&Value>
     where
         V: Borrow<Q> + 'static,
         Q: Eq + Hash + ?Sized,
     {
-        self.search::<V, Q>(self.definition.hasher.hash_one(value), value).map(|(_, posting)| posting)
+        self.search::<V, Q>(self.definition.hasher.hash_one(value), value)
     }
 
     pub(super) fn values<V: 'static>(&self) -> impl Iterator<Item = &V> {
-        self.postings.values().filter_map(|p| value_of::<V>(&p.value))
+        self.values.iter().filter_map(|leaf| value_of::<V>(&leaf.get().value))
     }
 
-    /// Replaces the values `before` of an object by those resolved, touching only what differs. Calls no user code.
-    /// `number` numbers new values.
-    pub(super) fn change(
-        &mut self,
-        key: &ObjectKey,
-        before: &[ValueId],
-        after: Vec<Resolved>,
-        number: &mut u64,
-    ) -> Box<[ValueId]> {
-        let mut ids = Vec::with_capacity(after.len());
-        for resolved in after {
-            ids.push(match resolved {
-                Resolved::Known(id) => id,
-                Resolved::New { hash, value } => {
-                    *number += 1;
-                    let id = ValueId { hash, number: *number };
-                    self.postings.insert(id, Posting { value, keys: imbl::OrdSet::new() });
-                    id
-                }
-            });
+    fn leaf(&self, id: ValueId) -> Option<Leaf<Value>> {
+        self.values.find(id.hash, |leaf| leaf.get().id() == id).copied()
+    }
+
+    /// A private form of a value.
+    fn own<E>(&mut self, leaf: Leaf<Value>, waste: &mut Waste<E>) -> Leaf<Value> {
+        let shared = leaf.get();
+        if shared.birth == waste.birth() {
+            return leaf;
         }
-        ids.sort_unstable();
-        ids.dedup();
-        for id in ids.iter().filter(|id| !before.contains(id)) {
-            if let Some(posting) = self.postings.get_mut(id) {
-                posting.keys.insert(key.clone());
+        let ids = shared.ids.clone();
+        let own = Leaf::new(Value { birth: waste.birth(), hash: shared.hash, value: shared.value.clone(), ids });
+        let id = shared.id();
+        if self.values.replace(own, |leaf| leaf.get().id() == id, waste).is_ok() {
+            waste.value(leaf);
+        }
+        own
+    }
+
+    /// A private form of a value that is there or comes now.
+    pub(super) fn have<E>(&mut self, value: Found, waste: &mut Waste<E>) -> Option<Leaf<Value>> {
+        match value {
+            Found::Known(id) => self.leaf(id).map(|leaf| self.own(leaf, waste)),
+            Found::New { hash, value } => {
+                let leaf = Leaf::new(Value { birth: waste.birth(), hash, value, ids: Tree::default() });
+                self.values.insert(Kept::new(leaf), 0, waste);
+                Some(leaf)
             }
         }
-        for id in before.iter().filter(|id| ids.binary_search(id).is_err()) {
-            self.forget(key, id);
-        }
-        ids.into()
     }
 
-    fn forget(&mut self, key: &ObjectKey, id: &ValueId) {
-        let emptied = self.postings.get_mut(id).is_some_and(|posting| {
-            posting.keys.remove(key);
-            posting.keys.is_empty()
-        });
-        if emptied {
-            self.postings.remove(id);
+    /// Adds an id to a value: whether it was not there.
+    pub(super) fn add<E>(&mut self, value: Found, id: u64, waste: &mut Waste<E>) -> bool {
+        if let Found::Known(known) = value
+            && self.leaf(known).is_none_or(|leaf| contains(leaf, id))
+        {
+            return false;
         }
+        let Some(leaf) = self.have(value, waste) else { return false };
+        leaf.edit(|value| value.ids.insert(Kept::new(id), 0, waste));
+        true
     }
+
+    /// Takes an id out of a value: whether it was there.
+    pub(super) fn remove<E>(&mut self, value: ValueId, id: u64, waste: &mut Waste<E>) -> bool {
+        let Some(leaf) = self.leaf(value).filter(|leaf| contains(*leaf, id)) else { return false };
+        let own = self.own(leaf, waste);
+        own.edit(|value| value.ids.remove(id, |other| *other == id, waste));
+        if own.get().ids.len() == 0 {
+            self.values.remove(value.hash, |leaf| leaf.get().id() == value, waste);
+            waste.value(own);
+        }
+        true
+    }
+
+    /// Takes an id out of every value that has it: how many those were. Takes as long as there are values.
+    pub(super) fn purge<E>(&mut self, id: u64, waste: &mut Waste<E>) -> usize {
+        let have: Vec<ValueId> = self.values.iter().filter(|leaf| contains(**leaf, id)).map(|leaf| leaf.get().id()).collect();
+        have.iter().filter(|value| self.remove(**value, id, waste)).count()
+    }
+
+    /// Hands out all values and frees the rest, when no version has the index.
+    pub(super) fn dismantle(&self, out: &mut impl FnMut(Leaf<Value>)) {
+        self.values.iter().for_each(|leaf| {
+            leaf.get().ids.nodes(&mut |node| node.bare().free());
+            out(*leaf);
+        });
+        self.values.nodes(&mut |node| node.bare().free());
+    }
+}
+
+fn contains(leaf: Leaf<Value>, id: u64) -> bool {
+    leaf.get().ids.find(id, |other| *other == id).is_some()
 }
 
 /// A typed handle to an index of one store: `reader.index::<V>(name)`. Clone is one count.

@@ -16,7 +16,7 @@ impl<T: 'static> Lister<T> {
         Self { reader }
     }
 
-    /// Every object, ordered by namespace, then name. client-go: `List`, in no order.
+    /// Every object, in no order. client-go: `List`.
     pub fn list(&self) -> Vec<Object<T>> {
         self.reader.snapshot().objects().cloned().collect()
     }
@@ -40,14 +40,14 @@ pub struct NamespaceLister<T> {
 }
 
 impl<T: 'static> NamespaceLister<T> {
-    /// Every object of the namespace, ordered by name; for the empty namespace every object of the store, ordered by
-    /// namespace, then name. Takes as long as the namespace is large, with or without an index.
+    /// Every object of the namespace, in no order; for the empty namespace every object of the store. Takes as long as the
+    /// store is large.
     pub fn list(&self) -> Vec<Object<T>> {
         let snapshot = self.reader.snapshot();
         if self.namespace.is_empty() {
             snapshot.objects().cloned().collect()
         } else {
-            snapshot.namespace(&self.namespace).cloned().collect()
+            snapshot.objects().filter(|o| Object::key(o).namespace() == self.namespace).cloned().collect()
         }
     }
 

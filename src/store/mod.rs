@@ -5,7 +5,14 @@
 //!   indices, the source's version and the publish counter `seq` of one instant, in O(1) (P4,
 //!   `the_store_behaves_as_its_plain_model`, `one_snapshot_is_one_instant_while_the_writer_writes`). A version that is
 //!   held is never changed. It keeps the objects it shows and no others
-//!   (`an_object_that_no_version_shows_is_freed_and_a_snapshot_keeps_its_own`).
+//!   (`an_object_that_no_version_shows_is_freed_and_a_snapshot_keeps_its_own`), however long it is held
+//!   (`a_held_version_pins_no_more_than_its_own_size_however_long_it_is_held_and_nothing_when_it_is_let_go_of`).
+//! * No read waits for the writer, wherever that is, and no write for a reader that holds a version or is in the middle of
+//!   reading one (`no_read_of_the_store_waits_for_a_frozen_writer`,
+//!   `no_write_and_no_other_read_waits_for_a_frozen_reader_that_holds_a_version`).
+//! * Memory follows what is stored, upwards and downwards
+//!   (`the_store_shrinks_as_objects_are_deleted_and_is_nothing_without_any`). What a step replaces is freed in bounded
+//!   parts, by whoever writes (`what_a_whole_state_replaces_is_freed_in_steps`); what a version kept, when it is let go of.
 //! * A version is published by one swap, before anybody is told of what is in it (P1,
 //!   `b_07_a_relist_made_delete_is_in_store_and_indices_before_it_is_told`). A relist is one version (P5,
 //!   `b_58_readers_see_the_old_set_until_they_see_the_whole_new_one`).
@@ -23,16 +30,26 @@
 //!
 //! User code is called in one phase, *before* anything is changed: the index functions, and with them `Hash` and `Eq`
 //! of the values they emit (`index.rs`). The phase ends with numbers. From there on only numbers and keys are compared,
-//! so nothing can unwind half-way through a change. Deleting calls no user code at all but `Drop`, contained.
+//! so nothing can unwind half-way through a change. A deletion is never refused, whatever an index function does.
 //!
-//! Inside: persistent B-trees. Items are ordered by key, so a namespace is a range; `diff.rs` walks two versions.
+//! # Inside
+//! A version is a tree of objects and, per index, a tree of values with a tree of ids each (`directory.rs`): pages of some
+//! thirty entries under a directory of their hashes, copied where the next version differs. Nodes are plain memory that
+//! nothing counts (`node.rs`); the writer alone makes and frees them, by the rule in `reclaim.rs`. `table.rs` makes
+//! versions of whatever is stored, `writer.rs` makes them from deltas, `diff.rs` compares two, skipping what they share.
+//! Objects stand in no order of keys.
+//!
 //! Nothing of this room names the type of the objects but the shells [`Snapshot`], [`StoreReader`] and [`Lister`].
 
 mod cell;
 mod diff;
+mod directory;
 mod index;
 mod lister;
+mod node;
 mod reader;
+mod reclaim;
+mod table;
 mod version;
 mod writer;
 
@@ -41,6 +58,7 @@ pub(crate) use index::IndexSpec;
 pub use index::{Index, IndexError, IndexRef};
 pub use lister::{Lister, NamespaceLister};
 pub use reader::{Snapshot, StoreReader};
+pub(crate) use reclaim::Gauge;
 pub(crate) use version::{AnyReader, AnySnapshot};
 pub(crate) use writer::{Changes, Publication, Writer};
 

@@ -2,13 +2,13 @@
 
 use super::{
     AnyReader, AnySnapshot, Index, IndexError, IndexRef, Lister,
-    index::{IndexVersion, Posting, named},
+    index::{IndexVersion, named},
 };
 use crate::flow::{AsKey, KeyRef, KnownObjects, Object, ObjectKey};
 use std::{borrow::Borrow, fmt, hash::Hash, marker::PhantomData};
 
 pub(super) fn index_of<V: 'static>(snapshot: &AnySnapshot, name: &str) -> Result<Index<V>, IndexError> {
-    Index::of(&named(name, &snapshot.0.indices)?.definition)
+    Index::of(&named(name, &snapshot.version_of().indices)?.definition)
 }
 
 /// All objects, all indices and the version of one instant. Never changes.
@@ -34,30 +34,25 @@ impl<T: 'static> Snapshot<T> {
 
     /// The object with its metadata; clone it to keep it.
     pub fn object(&self, key: &impl AsKey) -> Option<&Object<T>> {
-        self.any.get(key.as_key()).map(Object::typed_ref)
+        self.any.get(key).map(Object::typed_ref)
     }
 
-    /// Every value, ordered by key (namespace, then name).
+    /// Every value, in no order of keys; the same order whenever this snapshot is walked.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.objects().map(|o| &**o)
     }
 
-    /// Every object with its metadata, ordered by key. client-go: `List`, in no order.
+    /// Every object with its metadata, in the order of [`Snapshot::iter`]. client-go: `List`.
     pub fn objects(&self) -> impl Iterator<Item = &Object<T>> {
-        self.any.0.items.values().map(|item| item.0.typed_ref())
+        self.any.objects().map(Object::typed_ref)
     }
 
-    /// Every key, in order. client-go: `ListKeys`.
+    /// Every key, in the order of [`Snapshot::iter`]. client-go: `ListKeys`.
     pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.any.0.items.keys()
+        self.any.objects().map(Object::key)
     }
 
-    /// The objects of one namespace, ordered by name; those without a namespace for an empty one.
-    pub(super) fn namespace(&self, namespace: &str) -> impl Iterator<Item = &Object<T>> {
-        self.any.namespace(namespace).map(Object::typed_ref)
-    }
-
-    /// The objects for which the index emitted `value`, ordered by key; none when no object has the value.
+    /// The objects for which the index emitted `value`, in no order; none when no object has the value.
     ///
     /// Calls `Hash` and `Eq` of the value on this thread; a panic in them is the caller's. client-go: `ByIndex`.
     ///
@@ -69,11 +64,13 @@ impl<T: 'static> Snapshot<T> {
         I::Value: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let items = &self.any.0.items;
-        Ok(self.index_keys(index, value)?.filter_map(|key| items.get(key)).map(|item| item.0.typed_ref()))
+        let version = self.any.version_of();
+        let posting = self.find(index)?.find::<I::Value, Q>(value);
+        let ids = posting.into_iter().flat_map(|posting| posting.ids.iter());
+        Ok(ids.filter_map(|id| version.by_id(*id)).map(Object::typed_ref))
     }
 
-    /// The keys of the objects for which the index emitted `value`, in order. client-go: `IndexKeys`.
+    /// The keys of the objects for which the index emitted `value`, sorted. client-go: `IndexKeys`.
     ///
     /// # Errors
     /// As [`Snapshot::by_index`].
@@ -83,8 +80,9 @@ impl<T: 'static> Snapshot<T> {
         I::Value: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let posting: Option<&Posting> = self.find(index)?.find::<I::Value, Q>(value);
-        Ok(posting.into_iter().flat_map(|p| p.keys.iter()))
+        let mut keys: Vec<_> = self.by_index(index, value)?.map(Object::key).collect();
+        keys.sort_unstable();
+        Ok(keys.into_iter())
     }
 
     /// Every value that the index emitted for at least one object, sorted. client-go: `ListIndexFuncValues`, unsorted.
@@ -104,7 +102,7 @@ impl<T: 'static> Snapshot<T> {
     }
 
     fn find<I: IndexRef + ?Sized>(&self, index: &I) -> Result<&IndexVersion, IndexError> {
-        index.find(&self.any.0.indices)
+        index.find(&self.any.version_of().indices)
     }
 
     /// How many objects.
@@ -165,15 +163,16 @@ impl<T: 'static> StoreReader<T> {
 
     /// The object. client-go: `GetByKey`.
     pub fn get(&self, key: &impl AsKey) -> Option<Object<T>> {
-        self.any.get(key.as_key()).map(Object::typed)
+        self.any.get(key).map(Object::typed)
     }
 
-    /// Calls `f` with the object's value, without touching the object's count.
+    /// Calls `f` with the object's value. Touches no count and allocates nothing. As long as `f` runs, the version it was
+    /// found in is kept.
     pub fn with<R>(&self, key: &impl AsKey, f: impl FnOnce(&T) -> R) -> Option<R> {
-        self.snapshot().get(key).map(f)
+        self.any.with(key, |object| f(object.typed_ref::<T>()))
     }
 
-    /// The objects for which the index emitted `value`, ordered by key. client-go: `ByIndex`.
+    /// The objects for which the index emitted `value`, in no order. client-go: `ByIndex`.
     ///
     /// # Errors
     /// As [`Snapshot::by_index`].
@@ -196,7 +195,7 @@ impl<T: 'static> StoreReader<T> {
 
     /// How many objects there are now.
     pub fn len(&self) -> usize {
-        self.any.snapshot().len()
+        self.any.peek(|version| version.items.len())
     }
 
     /// Whether there are none now.
@@ -206,7 +205,7 @@ impl<T: 'static> StoreReader<T> {
 
     /// The version that the source had reached with what is stored now, opaque.
     pub fn version(&self) -> String {
-        self.any.snapshot().version().to_owned()
+        self.any.peek(|version| version.version.to_string())
     }
 
     /// The lister over this store.

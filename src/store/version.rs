@@ -1,119 +1,312 @@
-//! One version of the store, the cell that the current one is published in, and the erased handles to both.
+//! One version of the store, the core that the current one is published in, and the erased handles to both.
+//!
+//! # Ids
+//! An index knows an object by a number: the hash of its key. Should another key of the store have that hash already, the
+//! object gets another number that begins with the same bits (so that it leads to the same page) and that no object has:
+//! an *alias*. The list of aliases is part of the version, and empty as long as hashes differ.
+//!
+//! # The last one out
+//! A [`Snap`] has a handle to its version and one to the core, and lets go of the version first. While there is a writer
+//! it has the ledger, and nobody else frees anything. When the writer goes it leaves the ledger in the core, and whoever
+//! lets go of an overtaken version frees what that kept, on its own thread. Who goes last, reader or snapshot, frees the
+//! rest. Between a writer that leaves and a snapshot that goes at the same moment stand two fences: the writer leaves the
+//! ledger, fences, and looks who is dead; the snapshot lets go, fences, and looks for the ledger.
 
 use super::{
     Diff, Index, IndexError, StoreReader,
     cell::{Held, VersionCell},
+    directory::Tree,
     index::IndexVersion,
+    node::Entry,
     reader::{Snapshot, index_of},
+    reclaim::{Freed, Item, Ledger, dismantle},
 };
 use crate::{
     flow::{AsKey, KeyRef, KnownObjects, Object, ObjectKey, Opaque},
-    sync::Arc,
+    sync::{
+        Arc, Mutex, Once,
+        atomic::{AtomicBool, Ordering, fence},
+        keep,
+    },
 };
-use equivalent::{Comparable, Equivalent};
 use hashbrown::HashSet;
-use std::{
-    cmp::Ordering,
-    fmt,
-    ops::Bound::{Included, Unbounded},
-};
+use std::fmt;
 
-/// An object in a version. Equal means: the same allocation.
-#[derive(Clone)]
-pub(super) struct Item(pub(super) Object<Opaque>);
+impl Entry for Object<Opaque> {
+    const MARKS: bool = true;
 
-impl PartialEq for Item {
-    fn eq(&self, other: &Self) -> bool {
-        Object::ptr_eq(&self.0, &other.0)
+    fn hash(&self) -> u64 {
+        Object::key(self).hash64()
     }
 }
 
-pub(super) type Items = imbl::OrdMap<ObjectKey, Item>;
-
-/// A borrowed key as the items compare it.
-pub(super) struct Look<'a>(pub(super) KeyRef<'a>);
-
-impl Equivalent<ObjectKey> for Look<'_> {
-    fn equivalent(&self, key: &ObjectKey) -> bool {
-        self.0 == key.as_key()
+impl Item for Object<Opaque> {
+    fn address(&self) -> usize {
+        Object::address(self)
     }
 }
 
-impl Comparable<ObjectKey> for Look<'_> {
-    fn compare(&self, key: &ObjectKey) -> Ordering {
-        self.0.cmp(&key.as_key())
-    }
+/// An object whose id is not the hash of its key.
+#[derive(Clone, Copy)]
+struct Alias {
+    id: u64,
+    address: usize,
 }
 
-/// Everything that is true at one instant. Never changed once published; the writer edits a clone.
-#[derive(Clone)]
-pub(super) struct Version {
+/// Everything that is true at one instant. Never changed once published; the writer edits a copy, which shares the nodes.
+pub(super) struct Version<E> {
     pub(super) seq: u64,
     pub(super) version: Arc<str>,
     pub(super) initial_done: bool,
-    pub(super) items: Items,
+    pub(super) items: Tree<E>,
     pub(super) indices: Vec<IndexVersion>,
-    /// Objects that are left from an era before the current one: their versions prove nothing. Mostly empty.
-    pub(super) outdated: Arc<HashSet<ObjectKey>>,
+    aliases: Option<Arc<Vec<Alias>>>,
+    /// Objects that are left from an era before the current one: their versions prove nothing. Mostly none.
+    pub(super) outdated: Option<Arc<HashSet<ObjectKey>>>,
 }
 
-impl Version {
+impl<E: Item> Version<E> {
     pub(super) fn before_anything(indices: Vec<IndexVersion>) -> Self {
-        let (version, items, outdated) = (Arc::from(""), Items::new(), Arc::default());
-        Self { seq: 0, version, initial_done: false, items, indices, outdated }
+        let (version, items) = (Arc::from(""), Tree::default());
+        Self { seq: 0, version, initial_done: false, items, indices, aliases: None, outdated: None }
     }
 
-    fn get(&self, key: KeyRef<'_>) -> Option<&Object<Opaque>> {
-        self.items.get(&Look(key)).map(|item| &item.0)
+    /// The one after it, to be changed.
+    pub(super) fn next(&self) -> Self {
+        Self {
+            seq: self.seq + 1,
+            version: self.version.clone(),
+            initial_done: self.initial_done,
+            items: self.items.clone(),
+            indices: self.indices.clone(),
+            aliases: self.aliases.clone(),
+            outdated: self.outdated.clone(),
+        }
+    }
+
+    fn aliases(&self) -> &[Alias] {
+        self.aliases.as_ref().map_or(&[], |aliases| aliases)
+    }
+
+    /// By which number indices know a stored object.
+    pub(super) fn id_of(&self, item: &E) -> u64 {
+        let alias = self.aliases().iter().find(|alias| alias.address == item.address());
+        alias.map_or_else(|| item.hash(), |alias| alias.id)
+    }
+
+    /// The object that indices know by a number.
+    pub(super) fn by_id(&self, id: u64) -> Option<&E> {
+        let aliases = self.aliases();
+        if aliases.is_empty() {
+            return self.items.find(id, |item| item.hash() == id);
+        }
+        if let Some(alias) = aliases.iter().find(|alias| alias.id == id) {
+            let (page, _) = self.items.page(id)?;
+            return page.entries().iter().map(|e| e.get()).find(|item| item.address() == alias.address);
+        }
+        let is = |item: &E| item.hash() == id && !aliases.iter().any(|alias| alias.address == item.address());
+        self.items.find(id, is)
+    }
+
+    /// Gives an object that is about to be added its number.
+    pub(super) fn new_id(&mut self, item: &E) -> u64 {
+        let hash = item.hash();
+        let taken = |version: &Self, id| {
+            version.aliases().iter().any(|alias| alias.id == id) || version.items.find(id, |e| e.hash() == id).is_some()
+        };
+        if !taken(self, hash) {
+            return hash;
+        }
+        // A page's range is larger than this for any tree that fits into memory.
+        let near = |n: u64| hash & !0xffff_ffff | hash.wrapping_add(n) & 0xffff_ffff;
+        let id = (1..=u64::from(u32::MAX)).map(near).find(|id| !taken(self, *id)).unwrap_or(hash);
+        let aliases = self.aliases.get_or_insert_default();
+        Arc::make_mut(aliases).push(Alias { id, address: item.address() });
+        id
+    }
+
+    /// The number of `old` is that of `new` from now on, or nobody's.
+    pub(super) fn pass_id(&mut self, old: &E, new: Option<&E>) {
+        let Some(aliases) = &mut self.aliases else { return };
+        let Some(at) = aliases.iter().position(|alias| alias.address == old.address()) else { return };
+        let aliases = Arc::make_mut(aliases);
+        match new {
+            Some(new) => aliases[at].address = new.address(),
+            None => drop(aliases.swap_remove(at)),
+        }
+        if aliases.is_empty() {
+            self.aliases = None;
+        }
     }
 }
 
-/// A snapshot that does not know the type of its objects. Clone is one count.
+impl Version<Object<Opaque>> {
+    pub(super) fn get(&self, hash: u64, key: KeyRef<'_>) -> Option<&Object<Opaque>> {
+        self.items.find(hash, |object| {
+            let stored = Object::key(object);
+            stored.hash64() == hash && stored.as_key() == key
+        })
+    }
+
+    pub(super) fn is_outdated(&self, key: &ObjectKey) -> bool {
+        self.outdated.as_ref().is_some_and(|outdated| outdated.contains(key))
+    }
+}
+
+/// What readers, snapshots and the writer of one store share.
+pub(super) struct Core<E: Item> {
+    pub(super) cell: VersionCell<Version<E>>,
+    /// Something waits for a version to be let go of.
+    pub(super) waiting: AtomicBool,
+    /// There is no writer any more, and `left` has its ledger.
+    orphaned: AtomicBool,
+    left: Mutex<Option<Ledger<E>>>,
+    /// Tells the writer's owner that there is something to free.
+    pub(super) nudge: Once<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl<E: Item> Core<E> {
+    pub(super) fn new(first: Held<Version<E>>) -> Self {
+        Self {
+            cell: VersionCell::new(first),
+            waiting: AtomicBool::new(false),
+            orphaned: AtomicBool::new(false),
+            left: Mutex::new(None),
+            nudge: Once::new(),
+        }
+    }
+
+    /// A version was let go of, and only the ledger has it now; or the current one is, after the end of the writer.
+    fn let_go(&self) {
+        if keep("store: a snapshot that goes fences") {
+            fence(Ordering::SeqCst);
+        }
+        if self.orphaned.load(Ordering::Acquire) {
+            self.settle();
+        } else if self.waiting.load(Ordering::Relaxed)
+            && self.waiting.swap(false, Ordering::AcqRel)
+            && let Some(nudge) = self.nudge.get()
+        {
+            nudge();
+        }
+    }
+
+    /// The writer goes.
+    pub(super) fn orphan(&self, ledger: Ledger<E>) {
+        *self.left.lock() = Some(ledger);
+        self.orphaned.store(true, Ordering::Release);
+        if keep("store: a writer that goes fences") {
+            fence(Ordering::SeqCst);
+        }
+        self.settle();
+    }
+
+    /// Frees what nobody has, when there is no writer to do it.
+    fn settle(&self) {
+        let mut freed = Freed::default();
+        if let Some(ledger) = &mut *self.left.lock() {
+            ledger.settle(&self.cell, &mut freed);
+        }
+        drop(freed);
+    }
+}
+
+impl<E: Item> Drop for Core<E> {
+    fn drop(&mut self) {
+        let mut freed = Freed::default();
+        // Whoever held a version held this, so nobody does; and the writer has left its ledger.
+        let ledger = self.left.lock().take();
+        if let Some(mut ledger) = ledger {
+            ledger.settle(&self.cell, &mut freed);
+            debug_assert_eq!(ledger.versions(), 0, "a version outlives its store");
+            dismantle(&self.cell.load(), &mut freed);
+        }
+    }
+}
+
+/// A version that somebody keeps.
+pub(super) struct Snap<E: Item> {
+    /// There until the drop.
+    version: Option<Held<Version<E>>>,
+    core: Arc<Core<E>>,
+}
+
+impl<E: Item> Snap<E> {
+    pub(super) fn of(version: Held<Version<E>>, core: &Arc<Core<E>>) -> Self {
+        Self { version: Some(version), core: core.clone() }
+    }
+
+    pub(super) fn current(core: &Arc<Core<E>>) -> Self {
+        Self::of(core.cell.load(), core)
+    }
+
+    pub(super) fn version(&self) -> &Version<E> {
+        self.version.as_deref().unwrap_or_else(|| unreachable!("a snapshot has its version until it is dropped"))
+    }
+}
+
+impl<E: Item> Clone for Snap<E> {
+    fn clone(&self) -> Self {
+        Self { version: self.version.clone(), core: self.core.clone() }
+    }
+}
+
+impl<E: Item> Drop for Snap<E> {
+    fn drop(&mut self) {
+        if self.version.take().is_some_and(|version| version.release() == 1) {
+            self.core.let_go();
+        }
+    }
+}
+
+/// A snapshot that does not know the type of its objects. Clone is two counts.
 #[derive(Clone)]
-pub(crate) struct AnySnapshot(pub(super) Held<Version>);
+pub(crate) struct AnySnapshot(pub(super) Snap<Object<Opaque>>);
 
 impl AnySnapshot {
     /// What a listener has that was told nothing yet: no objects, `seq` 0.
     pub(crate) fn empty() -> Self {
-        Self(Held::new(Version::before_anything(Vec::new())))
+        let nothing = Held::new(Version::before_anything(Vec::new()));
+        Self(Snap::of(nothing.clone(), &Arc::new(Core::new(nothing))))
+    }
+
+    pub(super) fn version_of(&self) -> &Version<Object<Opaque>> {
+        self.0.version()
     }
 
     /// The number of the publication that made it; 0 before the first.
     pub(crate) fn seq(&self) -> u64 {
-        self.0.seq
+        self.0.version().seq
     }
 
     /// The source's version, opaque.
     pub(crate) fn version(&self) -> &str {
-        &self.0.version
+        &self.0.version().version
     }
 
     /// Whether the source's first whole state is in it.
     pub(crate) fn initial_done(&self) -> bool {
-        self.0.initial_done
+        self.0.version().initial_done
     }
 
     /// How many objects.
     pub(crate) fn len(&self) -> usize {
-        self.0.items.len()
+        self.0.version().items.len()
     }
 
     /// The object with this key.
-    pub(crate) fn get(&self, key: KeyRef<'_>) -> Option<&Object<Opaque>> {
-        self.0.get(key)
+    pub(crate) fn get(&self, key: &impl AsKey) -> Option<&Object<Opaque>> {
+        self.0.version().get(key.key_hash(), key.as_key())
     }
 
-    /// The objects of one namespace, ordered by name; those without a namespace for an empty one.
-    pub(super) fn namespace(&self, namespace: &str) -> impl Iterator<Item = &Object<Opaque>> {
-        // No name is empty, so this is just before the first key of the namespace.
-        let before = Look(KeyRef { namespace, name: "" });
-        let behind = self.0.items.range((Included(before), Unbounded));
-        behind.take_while(move |(key, _)| key.namespace() == namespace).map(|(_, item)| &item.0)
+    /// Every object, in no order.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &Object<Opaque>> {
+        self.0.version().items.iter()
     }
 
-    /// What has to be told to somebody who has `self` so that they have `newer`, in the order of keys, found as it is
-    /// asked for. Objects that are the same allocation in both are skipped; what is gone is `Deleted::Missed` with the
-    /// object of `self`.
+    /// What has to be told to somebody who has `self` so that they have `newer`, found as it is asked for, each key once,
+    /// in no order of keys. Objects that are the same allocation in both are skipped; what is gone is `Deleted::Missed`
+    /// with the object of `self`.
     pub(crate) fn diff(&self, newer: &Self) -> Diff {
         Diff::new(self.clone(), newer.clone())
     }
@@ -132,22 +325,35 @@ impl fmt::Debug for AnySnapshot {
 
 /// A reader that does not know the type of the objects. Clone is one count; lives on when the writer is gone.
 #[derive(Clone)]
-pub(crate) struct AnyReader(pub(super) Arc<VersionCell<Version>>);
+pub(crate) struct AnyReader(pub(super) Arc<Core<Object<Opaque>>>);
 
 impl AnyReader {
     /// The current version.
     pub(crate) fn snapshot(&self) -> AnySnapshot {
-        AnySnapshot(self.0.load())
+        AnySnapshot(Snap::current(&self.0))
     }
 
     /// The object that is stored for a key now.
-    pub(crate) fn get(&self, key: KeyRef<'_>) -> Option<Object<Opaque>> {
-        self.0.peek(|version| version.get(key).cloned())
+    pub(crate) fn get(&self, key: &impl AsKey) -> Option<Object<Opaque>> {
+        let (hash, key) = (key.key_hash(), key.as_key());
+        self.0.cell.peek(|version| version.get(hash, key).cloned())
+    }
+
+    /// Lends the object that is stored for a key now, touching no count.
+    pub(crate) fn with<R>(&self, key: &impl AsKey, f: impl FnOnce(&Object<Opaque>) -> R) -> Option<R> {
+        let (hash, key) = (key.key_hash(), key.as_key());
+        self.0.cell.peek(|version| version.get(hash, key).map(f))
+    }
+
+    /// Lends the current version, touching no count.
+    pub(super) fn peek<R>(&self, f: impl FnOnce(&Version<Object<Opaque>>) -> R) -> R {
+        self.0.cell.peek(f)
     }
 
     /// The object that stands for its version: what is stored for the key, unless it is left from an era before.
     pub(crate) fn known(&self, key: KeyRef<'_>) -> Option<Object<Opaque>> {
-        self.0.peek(|version| version.get(key).filter(|o| !version.outdated.contains(Object::key(o))).cloned())
+        let hash = key.key_hash();
+        self.0.cell.peek(|version| version.get(hash, key).filter(|o| !version.is_outdated(Object::key(o))).cloned())
     }
 
     /// The typed handle of an index.
@@ -163,10 +369,10 @@ impl AnyReader {
 
 impl KnownObjects<Opaque> for AnyReader {
     fn get(&self, key: KeyRef<'_>) -> Option<Object<Opaque>> {
-        Self::get(self, key)
+        Self::get(self, &key)
     }
 
     fn for_each_key(&self, f: &mut dyn FnMut(&ObjectKey)) {
-        self.snapshot().0.items.keys().for_each(f);
+        self.snapshot().objects().map(Object::key).for_each(f);
     }
 }

@@ -2,30 +2,25 @@
 
 use super::{
     AnyReader, AnySnapshot, IndexError, IndexSpec,
-    cell::{Held, VersionCell},
-    index::{IndexVersion, Resolved, ValueId, Values},
-    version::{Item, Version},
+    reclaim::{Freed, Gauge},
+    table::{Draft, Refused, Table},
 };
 use crate::{
-    flow::{Cause, Change, Deleted, Delta, Event, Object, ObjectKey, Opaque},
+    flow::{AsKey, Cause, Change, Deleted, Delta, Event, Object, ObjectKey, Opaque},
     sync::{Arc, call_out::Panicked},
 };
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashSet;
 use std::{collections::VecDeque, fmt};
+
+/// What a step of a whole state frees at once. The rest of what it replaced is freed by later steps and while idle.
+const AT_ONCE: usize = 1024;
 
 /// Writes a store: applies deltas, publishes versions.
 ///
 /// There is one per store and it is moved or lent, never shared. Index functions run inside [`Writer::apply`], with no
 /// lock held.
 pub(crate) struct Writer {
-    published: Arc<VersionCell<Version>>,
-    current: Held<Version>,
-    /// Per index, its function.
-    functions: Vec<Box<dyn Values>>,
-    /// Per index, what each object's values are. Objects without values are not in it.
-    values: Vec<HashMap<ObjectKey, Box<[ValueId]>>>,
-    /// Numbers the values of all indices.
-    number: u64,
+    table: Table<Object<Opaque>>,
 }
 
 /// What one step did.
@@ -33,10 +28,10 @@ pub(crate) struct Writer {
 pub(crate) struct Publication {
     /// Its number: the one of the step before plus one.
     pub(crate) seq: u64,
-    /// The version before.
-    pub(crate) old: AnySnapshot,
-    /// The version now. It is published already.
-    pub(crate) new: AnySnapshot,
+    /// Whether the source's first whole state is in the version now, which is published already.
+    pub(crate) initial_done: bool,
+    /// Whether it was in the version before.
+    pub(crate) was_done: bool,
     /// What listeners are told.
     pub(crate) changes: Changes,
     /// Updates that were not applied.
@@ -46,6 +41,9 @@ pub(crate) struct Publication {
     /// Objects that came again as they are stored; nobody is told of them.
     #[cfg_attr(not(test), allow(dead_code, reason = "read by tests only so far"))]
     pub(crate) unchanged: usize,
+    /// How often an index function was found to answer differently for one object. The index was put right.
+    #[cfg_attr(not(test), allow(dead_code, reason = "read by tests only so far"))]
+    pub(crate) unsteady: usize,
 }
 
 /// The changes of a publication.
@@ -53,8 +51,13 @@ pub(crate) struct Publication {
 pub(crate) enum Changes {
     /// These, in this order. The cause of each is `Watch`.
     Each(Vec<Event<Opaque>>),
-    /// The difference of the old and the new snapshot; each listener walks it itself.
-    All,
+    /// The difference of the two versions; each listener walks it itself.
+    All {
+        /// The version before.
+        old: AnySnapshot,
+        /// The version now.
+        new: AnySnapshot,
+    },
 }
 
 /// An update that an index refused. What was stored for the key stays as it was, in the items and in every index.
@@ -69,27 +72,24 @@ pub(crate) struct Refusal {
     pub(crate) why: Panicked,
 }
 
+impl Refusal {
+    fn of(object: &Object<Opaque>, names: &[String], Refused { index, why }: Refused) -> Self {
+        Self { key: Object::key(object).clone(), index: names[index].clone(), why }
+    }
+}
+
 impl Writer {
     /// A writer of an empty store with these indices.
     ///
     /// # Errors
     /// [`IndexError::Duplicate`] when two have the same name.
     pub(crate) fn new(specs: Vec<IndexSpec>) -> Result<Self, IndexError> {
-        for (at, spec) in specs.iter().enumerate() {
-            if specs[..at].iter().any(|other| other.name() == spec.name()) {
-                return Err(IndexError::Duplicate { name: spec.name().to_owned() });
-            }
-        }
-        let values = specs.iter().map(|_| HashMap::new()).collect();
-        let (indices, functions) = specs.into_iter().map(IndexSpec::split).unzip();
-        let current = Held::new(Version::before_anything(indices));
-        let published = Arc::new(VersionCell::new(current.clone()));
-        Ok(Self { published, current, functions, values, number: 0 })
+        Ok(Self { table: Table::new(specs)? })
     }
 
     /// A reader of this store.
     pub(crate) fn reader(&self) -> AnyReader {
-        AnyReader(self.published.clone())
+        AnyReader(self.table.core().clone())
     }
 
     /// Takes one step's deltas from the front of `deltas`, applies them and publishes the result before it returns:
@@ -103,31 +103,57 @@ impl Writer {
     /// of another key an addition; with the version of the stored object it is nothing, and the *old* object stays
     /// (V1). Several deltas of one key chain: `old` of the second is `new` of the first.
     pub(crate) fn apply(&mut self, deltas: &mut VecDeque<Delta<Opaque>>) -> Option<Publication> {
-        let mut step =
-            Step { next: Version::clone(&self.current), writer: self, refused: Vec::new(), unknown_deletes: 0, unchanged: 0 };
-        step.next.seq += 1;
-        let changes = match deltas.front()? {
-            Delta::ReplacedAll { .. } => {
-                let whole = deltas.pop_front()?;
-                step.replace(whole);
-                Changes::All
-            }
-            _ => Changes::Each(step.each(deltas)),
+        let whole = matches!(deltas.front()?, Delta::ReplacedAll { .. });
+        let was_done = self.table.current().initial_done;
+        let waiting = self.table.gauge().waiting;
+        let old = whole.then(|| AnySnapshot(self.table.snapshot()));
+        let draft = self.table.draft();
+        let mut step = Step { draft, all_outdated: false, refused: Vec::new(), unknown_deletes: 0, unchanged: 0 };
+        let events = if whole { step.replace(deltas.pop_front()?) } else { step.each(deltas) };
+        let Step { draft, refused, unknown_deletes, unchanged, .. } = step;
+        let unsteady = draft.unsteady;
+        // A whole state pays for what was left before, and leaves something of its own for later; all else pays for itself
+        // and for as much again.
+        let budget = if whole { waiting } else { 2 * draft.replaced() } + AT_ONCE;
+        drop(draft.publish(budget));
+        let current = self.table.current();
+        let (seq, initial_done) = (current.seq, current.initial_done);
+        let changes = match old {
+            Some(old) => Changes::All { old, new: AnySnapshot(self.table.snapshot()) },
+            None => Changes::Each(events),
         };
-        Some(step.publish(changes))
+        Some(Publication { seq, initial_done, was_done, changes, refused, unknown_deletes, unchanged, unsteady })
+    }
+
+    /// Frees so many of the things that nobody has any more, the user's among them: whether there are more.
+    pub(crate) fn reclaim(&mut self, budget: usize) -> bool {
+        let mut freed = Freed::default();
+        self.table.reclaim(budget, &mut freed)
+    }
+
+    /// `f` is called when somebody lets go of an older version, so that [`Writer::reclaim`] has something to do: at most
+    /// once until it is called again, on the thread that lets go. It must not block.
+    pub(crate) fn on_garbage(&self, f: impl Fn() + Send + Sync + 'static) {
+        self.table.core().nudge.set(Box::new(f)).ok();
+    }
+
+    /// What is kept because somebody looks at it, or looked.
+    pub(crate) fn gauge(&self) -> Gauge {
+        self.table.gauge()
     }
 }
 
 impl fmt::Debug for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "writer of {:?}", AnySnapshot(self.current.clone()))
+        write!(f, "writer of {:?}", AnySnapshot(self.table.snapshot()))
     }
 }
 
 /// A version in the making.
 struct Step<'w> {
-    writer: &'w mut Writer,
-    next: Version,
+    draft: Draft<'w, Object<Opaque>>,
+    /// A new era has begun: what is stored and was not handed in since proves nothing.
+    all_outdated: bool,
     refused: Vec<Refusal>,
     unknown_deletes: usize,
     unchanged: usize,
@@ -197,127 +223,125 @@ impl Step<'_> {
         events
     }
 
-    fn replace(&mut self, whole: Delta<Opaque>) {
-        let Delta::ReplacedAll { version, objects, kept, complete, new_era } = whole else { return };
-        if new_era {
-            // Until it is replaced, each is of an era before.
-            self.next.outdated = Arc::new(self.next.items.keys().cloned().collect());
-        }
-        let mut named = HashSet::with_capacity(objects.len() + kept.len());
-        // From the back, so that the last of several with one key is the one.
-        for object in objects.iter().rev() {
-            if named.insert(Object::key(object).clone()) {
-                self.put(object);
+    /// A whole state, in the order of hashes, so that each page is visited once. What is stored and not listed is found on
+    /// the way; there is no table of keys.
+    fn replace(&mut self, whole: Delta<Opaque>) -> Vec<Event<Opaque>> {
+        let Delta::ReplacedAll { version, objects, kept, complete, new_era } = whole else { return Vec::new() };
+        let listed = in_order(objects);
+        let fresh = self.draft.next.items.len() == 0 && listed.windows(2).all(|two| two[0].0 != two[1].0);
+        if fresh {
+            self.draft.next.outdated = None;
+            let refused = &mut self.refused;
+            let names = self.draft.index_names();
+            let listed = listed.into_iter().map(|(_, object)| object).collect();
+            self.draft.fill(listed, |object, why| refused.push(Refusal::of(object, &names, why)));
+        } else {
+            let mut gone = Vec::new();
+            if complete || new_era {
+                let kept: HashSet<ObjectKey> = kept.into_iter().collect();
+                let mut left = HashSet::new();
+                for stored in unlisted(&self.draft.next, &listed) {
+                    if complete && !kept.contains(Object::key(stored)) {
+                        gone.push(stored.clone());
+                    } else if new_era {
+                        left.insert(Object::key(stored).clone());
+                    }
+                }
+                if new_era {
+                    self.draft.next.outdated = (!left.is_empty()).then(|| Arc::new(left));
+                }
+            }
+            self.all_outdated = new_era;
+            listed.iter().for_each(|(_, object)| drop(self.put(object)));
+            self.all_outdated = false;
+            for stored in &gone {
+                self.take_out(stored);
             }
         }
-        if complete {
-            named.extend(kept);
-            let gone: Vec<ObjectKey> = self.next.items.keys().filter(|key| !named.contains(*key)).cloned().collect();
-            for key in &gone {
-                self.remove(key);
-            }
-        }
-        self.next.initial_done = true;
+        self.draft.next.initial_done = true;
         // Also when it is empty: a whole state without a version says that the source has none.
         self.reach(&version);
+        Vec::new()
     }
 
     /// Stores an object, unless it is what is stored or an index refuses it.
     fn put(&mut self, object: &Object<Opaque>) -> Put {
         let key = Object::key(object);
-        let old = self.next.items.get(key);
-        if let Some(Item(old)) = old {
+        let old = self.draft.next.get(key.key_hash(), key.as_key()).cloned();
+        if let Some(old) = &old {
             let same = Object::ptr_eq(old, object);
-            if same || (Object::same_version(old, object) && !self.next.outdated.contains(key)) {
+            let outdated = self.all_outdated || self.draft.next.is_outdated(key);
+            if same || (Object::same_version(old, object) && !outdated) {
                 // Whoever hands in what is stored says that it holds in this era too.
                 self.up_to_date(key);
                 self.unchanged += 1;
                 return Put::Nothing;
             }
         }
-        let resolved = match self.resolve(object) {
-            Ok(resolved) => resolved,
-            Err(refusal) => {
-                self.refused.push(refusal);
-                return Put::Nothing;
+        if let Err(why) = self.draft.put(old.as_ref(), object) {
+            let names = self.draft.index_names();
+            self.refused.push(Refusal::of(object, &names, why));
+            if self.all_outdated && old.is_some() {
+                Arc::make_mut(self.draft.next.outdated.get_or_insert_default()).insert(key.clone());
             }
-        };
-        // From here on no user code runs but `Drop`.
-        for (at, after) in resolved.into_iter().enumerate() {
-            self.change_index(at, key, after);
+            return Put::Nothing;
         }
         self.up_to_date(key);
-        match self.next.items.insert(key.clone(), Item(object.clone())) {
-            None => Put::Added,
-            Some(Item(old)) => Put::Updated { old },
-        }
-    }
-
-    fn resolve(&self, object: &Object<Opaque>) -> Result<Vec<Vec<Resolved>>, Refusal> {
-        let of_index = |(index, function): (&IndexVersion, &dyn Values)| {
-            let key = Object::key(object);
-            let refused = |why| Refusal { key: key.clone(), index: index.definition.name().to_owned(), why };
-            function.resolve(object, index).map_err(refused)
-        };
-        let functions = self.writer.functions.iter().map(|f| &**f);
-        self.next.indices.iter().zip(functions).map(of_index).collect()
-    }
-
-    fn change_index(&mut self, at: usize, key: &ObjectKey, after: Vec<Resolved>) {
-        let (index, values) = (&mut self.next.indices[at], &mut self.writer.values[at]);
-        let before = values.get(key).map(|ids| &**ids).unwrap_or_default();
-        let ids = index.change(key, before, after, &mut self.writer.number);
-        if ids.is_empty() {
-            values.remove(key);
-        } else if before != &*ids {
-            values.insert(key.clone(), ids);
-        }
+        old.map_or(Put::Added, |old| Put::Updated { old })
     }
 
     fn remove(&mut self, key: &ObjectKey) -> Option<Object<Opaque>> {
-        let Item(old) = self.next.items.remove(key)?;
-        for at in 0..self.next.indices.len() {
-            self.change_index(at, key, Vec::new());
-        }
-        self.up_to_date(key);
+        let old = self.draft.next.get(key.key_hash(), key.as_key())?.clone();
+        self.take_out(&old);
         Some(old)
+    }
+
+    fn take_out(&mut self, stored: &Object<Opaque>) {
+        self.draft.remove(stored);
+        self.up_to_date(Object::key(stored));
     }
 
     /// What is stored for the key, if anything, is of this era.
     fn up_to_date(&mut self, key: &ObjectKey) {
-        if self.next.outdated.contains(key) {
-            Arc::make_mut(&mut self.next.outdated).remove(key);
+        if self.draft.next.is_outdated(key)
+            && let Some(outdated) = &mut self.draft.next.outdated
+        {
+            Arc::make_mut(outdated).remove(key);
         }
     }
 
     fn reach(&mut self, version: &str) {
-        if *self.next.version != *version {
-            self.next.version = version.into();
-        }
-    }
-
-    fn publish(self, changes: Changes) -> Publication {
-        for values in &mut self.writer.values {
-            shrink(values);
-        }
-        let new = Held::new(self.next);
-        self.writer.current = new.clone();
-        let old = self.writer.published.publish(new.clone());
-        Publication {
-            seq: new.seq,
-            old: AnySnapshot(old),
-            new: AnySnapshot(new),
-            changes,
-            refused: self.refused,
-            unknown_deletes: self.unknown_deletes,
-            unchanged: self.unchanged,
+        if *self.draft.next.version != *version {
+            self.draft.next.version = version.into();
         }
     }
 }
 
-/// Gives memory back after a mass deletion.
-fn shrink(values: &mut HashMap<ObjectKey, Box<[ValueId]>>) {
-    if values.capacity() > 1024 && values.len() < values.capacity() / 8 {
-        values.shrink_to(values.len() * 2);
+/// By hash, and of several objects with one key only the last.
+fn in_order(objects: Vec<Object<Opaque>>) -> Vec<(u64, Object<Opaque>)> {
+    let mut listed: Vec<_> = objects.into_iter().map(|object| (Object::key(&object).key_hash(), object)).collect();
+    // Stable: the last of several is the last.
+    listed.sort_by_key(|(hash, _)| *hash);
+    let mut kept: Vec<(u64, Object<Opaque>)> = Vec::with_capacity(listed.len());
+    for (hash, object) in listed {
+        let same_hash = kept.iter().rposition(|(h, _)| *h != hash).map_or(0, |at| at + 1);
+        let same = kept[same_hash..].iter().position(|(_, other)| Object::key(other) == Object::key(&object));
+        match same {
+            Some(at) => kept[same_hash + at].1 = object,
+            None => kept.push((hash, object)),
+        }
     }
+    kept
+}
+
+/// The stored objects that a list in the order of hashes does not have.
+fn unlisted<'v>(
+    version: &'v super::version::Version<Object<Opaque>>,
+    listed: &[(u64, Object<Opaque>)],
+) -> impl Iterator<Item = &'v Object<Opaque>> {
+    version.items.iter().filter(move |stored| {
+        let key = Object::key(stored);
+        let from = listed.partition_point(|(hash, _)| *hash < key.key_hash());
+        !listed[from..].iter().take_while(|(hash, _)| *hash == key.key_hash()).any(|(_, o)| Object::key(o) == key)
+    })
 }

@@ -43,8 +43,12 @@ impl Told {
         self.0.lock().unwrap().push(s.into());
     }
 
+    /// What a first state or a relist told stands in the order of keys, since the order in which it is told is anybody's.
     pub fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        let mut told = std::mem::take(&mut *self.0.lock().unwrap());
+        let of_one_state = |a: &String, b: &String| matches!(a.get(..1), Some("i" | "r")) && a.get(..1) == b.get(..1);
+        told.chunk_by_mut(of_one_state).for_each(|state| state.sort_by(|a, b| a.get(2..).cmp(&b.get(2..))));
+        told
     }
 
     pub fn len(&self) -> usize {

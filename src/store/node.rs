@@ -1,0 +1,470 @@
+//! Nodes of the versions' trees: one allocation each, and the only pointers of the store that nothing counts. An `unsafe`
+//! file: it makes, reads and frees nodes, and decides nothing.
+//!
+//! # Contract
+//! A [`Ptr`], a [`Leaf`] and the entries in a page are shared by all versions that reach them, and no count says how many
+//! those are. The functions here are safe to call because of what their only callers keep (`directory.rs` reads and edits,
+//! `reclaim.rs` frees, `index.rs` keeps leaves):
+//!
+//! 1. A node is written only while it is *private*: born in the version that is being made, which nobody else has.
+//! 2. What is reachable from a version is not freed before the version is dead: nobody has it, and nobody can get it.
+//! 3. What is freed was taken out of the version being made before, and is freed once; likewise an entry is released once.
+//!
+//! So references that are handed out here live as long as the version they were reached from, and the functions that hand
+//! them on say so in their signatures. In debug builds a freed node is marked, and touching a marked one panics.
+//!
+//! # Layout
+//! | page | head, tags (16 bits of each entry's hash, four in a word), entries, marks (a byte each) |
+//! |---|---|
+//! | directory | head, 2^bits children |
+//!
+//! Tags and marks are there when the entry's type says so. Tags are zeroed, so that whole words of them can be compared.
+#![allow(unsafe_code)]
+
+use std::{
+    alloc::{self, Layout},
+    marker::PhantomData,
+    mem::ManuallyDrop,
+    ptr::NonNull,
+};
+
+/// What pages hold; at most eight bytes.
+pub(super) trait Entry: Sized {
+    /// Where it belongs.
+    fn hash(&self) -> u64;
+    /// Whether pages have tags: worth it when asking an entry for its hash follows a pointer.
+    const TAGS: bool = true;
+    /// Whether pages have a byte beside each entry.
+    const MARKS: bool = false;
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Page,
+    /// A small directory, over pages.
+    Chunk,
+    /// The directory over chunks. It may have pages among its children.
+    Root,
+    Freed,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Head {
+    /// The version in which it was made.
+    birth: u64,
+    /// Of a page: how many entries.
+    len: u32,
+    /// Of a page: its capacity, see [`capacity`]. Of a directory: the logarithm of its size.
+    size: u16,
+    /// How many bits of the hash lead here, in six bits; above them whether a page has tags, and marks.
+    form: u8,
+    kind: Kind,
+}
+
+const DEPTH: u8 = 63;
+const TAGGED: u8 = 64;
+const MARKED: u8 = 128;
+
+impl Head {
+    fn layout(&self) -> Layout {
+        let bytes = match self.kind {
+            Kind::Page => {
+                let flag = |bit| usize::from(self.form & bit != 0);
+                HEAD + capacity(self.size) * (ENTRY + 2 * flag(TAGGED) + flag(MARKED))
+            }
+            _ => HEAD + (size_of::<Bare>() << self.size),
+        };
+        // Smaller than the address space, since what is in it exists.
+        Layout::from_size_align(bytes, 8).unwrap_or_else(|_| unreachable!("a node is small"))
+    }
+}
+
+/// A node, whatever it holds.
+pub(super) struct Bare(NonNull<Head>);
+
+// SAFETY: it is only looked at and freed, by one thread at a time.
+unsafe impl Send for Bare {}
+// SAFETY: as above.
+unsafe impl Sync for Bare {}
+
+impl Bare {
+    pub(super) fn birth(&self) -> u64 {
+        self.head().birth
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: the file's contract: it is not freed yet.
+        let head = unsafe { self.0.as_ref() };
+        debug_assert_ne!(head.kind, Kind::Freed, "a node was used after it was freed");
+        head
+    }
+
+    /// Frees the node; not what is in it.
+    pub(super) fn free(mut self) {
+        let layout = self.head().layout();
+        count(-(layout.size() as isize));
+        // SAFETY: made with this very layout, and by the file's contract nobody has it any more.
+        unsafe {
+            if cfg!(debug_assertions) {
+                self.0.as_mut().kind = Kind::Freed;
+            }
+            alloc::dealloc(self.0.cast().as_ptr(), layout);
+        }
+    }
+}
+
+/// A node over entries `E`. See the file's contract.
+pub(super) struct Ptr<E>(NonNull<Head>, PhantomData<*const E>);
+
+// SAFETY: a node is written by one thread only, before it is published, and gives shared access to its entries after.
+unsafe impl<E: Send + Sync> Send for Ptr<E> {}
+// SAFETY: as above.
+unsafe impl<E: Send + Sync> Sync for Ptr<E> {}
+
+impl<E> Clone for Ptr<E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E> Copy for Ptr<E> {}
+
+impl<E> PartialEq for Ptr<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+/// An entry as pages hold it: several pages have the same one, and it is dropped by whoever releases it.
+#[repr(C, align(8))]
+pub(super) struct Kept<E>(ManuallyDrop<E>);
+
+impl<E> Kept<E> {
+    /// An entry that is going into a tree.
+    pub(super) fn new(entry: E) -> Self {
+        Self(ManuallyDrop::new(entry))
+    }
+
+    pub(super) fn get(&self) -> &E {
+        &self.0
+    }
+
+    /// The entry, to be dropped. Once, when no version has it.
+    pub(super) fn release(self) -> E {
+        ManuallyDrop::into_inner(self.0)
+    }
+}
+
+/// Groups of four from here on have power-of-two capacities, so that sixteen bits hold any.
+const LARGE: usize = 1 << 15;
+
+fn encoded(entries: usize) -> u16 {
+    let groups = entries.div_ceil(4).max(1);
+    if groups < LARGE { groups as u16 } else { LARGE as u16 | groups.next_power_of_two().trailing_zeros() as u16 }
+}
+
+/// In entries: a multiple of four.
+fn capacity(size: u16) -> usize {
+    let size = usize::from(size);
+    if size < LARGE { size * 4 } else { 4 << (size - LARGE) }
+}
+
+const HEAD: usize = size_of::<Head>();
+const ENTRY: usize = size_of::<Kept<u64>>();
+
+impl<E: Entry> Ptr<E> {
+    const FORM: u8 = if E::TAGS { TAGGED } else { 0 } | if E::MARKS { MARKED } else { 0 };
+
+    /// Bytes of tags of a page.
+    const fn tag_bytes(capacity: usize) -> usize {
+        const { assert!(HEAD == 16 && ENTRY == 8 && size_of::<Kept<E>>() == ENTRY && align_of::<Head>() == 8) };
+        if E::TAGS { capacity * 2 } else { 0 }
+    }
+
+    fn make(head: Head) -> Self {
+        count(head.layout().size() as isize);
+        // SAFETY: the layout is not empty, and begins with room for a head.
+        unsafe {
+            let Some(raw) = NonNull::new(alloc::alloc(head.layout())) else { alloc::handle_alloc_error(head.layout()) };
+            raw.cast::<Head>().write(head);
+            Self(raw.cast(), PhantomData)
+        }
+    }
+
+    /// An empty page with room for at least so many.
+    pub(super) fn page(birth: u64, depth: u8, room: usize) -> Self {
+        let page = Self::make(Head { birth, len: 0, size: encoded(room), form: depth | Self::FORM, kind: Kind::Page });
+        // SAFETY: a page has its tags behind the head; nobody else has it yet.
+        unsafe { page.at::<u8>(0).write_bytes(0, Self::tag_bytes(page.capacity())) };
+        page
+    }
+
+    /// A directory of 2^bits children, all of them `child`.
+    pub(super) fn directory(kind: Kind, birth: u64, depth: u8, bits: u8, child: Self) -> Self {
+        let directory = Self::make(Head { birth, len: 0, size: bits.into(), form: depth | Self::FORM, kind });
+        for slot in 0..1 << bits {
+            directory.set_child(slot, child);
+        }
+        directory
+    }
+
+    /// A private copy, a page with room for at least so many. The entries are the same ones.
+    pub(super) fn copy(self, birth: u64, room: usize) -> Self {
+        let from = *self.head();
+        if from.kind != Kind::Page {
+            let to = Self::make(Head { birth, ..from });
+            // SAFETY: both are directories of one size, and the copy is new.
+            unsafe { to.at::<Self>(0).copy_from_nonoverlapping(self.at(0), 1 << from.size) };
+            return to;
+        }
+        let len = from.len as usize;
+        let to = Self::make(Head { birth, size: encoded(room.max(len)), ..from });
+        let (old, new) = (Self::tag_bytes(self.capacity()), Self::tag_bytes(to.capacity()));
+        // SAFETY: both are pages whose capacity is at least `len`; tags are copied and the rest of them zeroed, entries
+        // and marks are copied; the copy is new. Entries are `Kept`, so there may be several of one.
+        unsafe {
+            let tags = Self::tag_bytes(len.next_multiple_of(4));
+            to.at::<u8>(0).copy_from_nonoverlapping(self.at(0), tags);
+            to.at::<u8>(tags).write_bytes(0, new - tags);
+            to.at::<Kept<E>>(new).copy_from_nonoverlapping(self.at(old), len);
+            if E::MARKS {
+                to.at::<u8>(to.marks()).copy_from_nonoverlapping(self.at(self.marks()), len);
+            }
+        }
+        to
+    }
+
+    /// The node to be freed.
+    pub(super) fn bare(self) -> Bare {
+        Bare(self.0)
+    }
+
+    #[inline]
+    fn head<'v>(self) -> &'v Head {
+        // SAFETY: the file's contract: whoever has the pointer has it out of a version that lives, or made the node.
+        let head: &'v Head = unsafe { &*self.0.as_ptr() };
+        debug_assert_ne!(head.kind, Kind::Freed, "a node was used after it was freed");
+        head
+    }
+
+    /// A place behind the head.
+    #[inline]
+    fn at<X>(self, bytes: usize) -> NonNull<X> {
+        // SAFETY: callers ask for places within the allocation.
+        unsafe { self.0.cast::<u8>().add(HEAD + bytes).cast() }
+    }
+
+    fn marks(self) -> usize {
+        let n = self.capacity();
+        Self::tag_bytes(n) + n * ENTRY
+    }
+
+    #[inline]
+    pub(super) fn kind(self) -> Kind {
+        self.head().kind
+    }
+
+    pub(super) fn birth(self) -> u64 {
+        self.head().birth
+    }
+
+    #[inline]
+    pub(super) fn depth(self) -> u8 {
+        self.head().form & DEPTH
+    }
+
+    /// The logarithm of a directory's size.
+    #[inline]
+    pub(super) fn bits(self) -> u8 {
+        self.head().size as u8
+    }
+
+    pub(super) fn capacity(self) -> usize {
+        capacity(self.head().size)
+    }
+
+    /// How many entries a page has.
+    #[inline]
+    pub(super) fn len(self) -> usize {
+        self.head().len as usize
+    }
+
+    #[inline]
+    pub(super) fn entries<'v>(self) -> &'v [Kept<E>] {
+        debug_assert_eq!(self.kind(), Kind::Page);
+        // SAFETY: a page has `len` entries there, and they live as long as a version that has the page.
+        unsafe { std::slice::from_raw_parts(self.at(Self::tag_bytes(self.capacity())).as_ptr(), self.len()) }
+    }
+
+    /// Four tags to a word, entry 0 in the lowest bits; what is behind the last entry means nothing.
+    #[inline]
+    pub(super) fn tags<'v>(self) -> &'v [u64] {
+        debug_assert!(E::TAGS && self.kind() == Kind::Page);
+        // SAFETY: a page's tags begin at a multiple of eight, were zeroed, and the capacity is a multiple of four.
+        unsafe { std::slice::from_raw_parts(self.at(0).as_ptr(), self.len().div_ceil(4)) }
+    }
+
+    pub(super) fn mark(self, i: usize) -> u8 {
+        assert!(E::MARKS && i < self.len());
+        // SAFETY: entry `i` exists, and has its mark.
+        unsafe { self.at::<u8>(self.marks() + i).read() }
+    }
+
+    #[inline]
+    pub(super) fn child(self, slot: usize) -> Self {
+        debug_assert!(self.kind() != Kind::Page && slot < 1 << self.bits());
+        // SAFETY: callers ask for one of the 2^bits children, which `directory` and `copy` filled in.
+        unsafe { self.at::<Self>(slot * size_of::<Self>()).read() }
+    }
+
+    // What follows writes, so the node is private.
+
+    pub(super) fn set_child(self, slot: usize, child: Self) {
+        debug_assert!(self.kind() != Kind::Page && slot < 1 << self.bits());
+        // SAFETY: one of the 2^bits children of a private node.
+        unsafe { self.at::<Self>(slot * size_of::<Self>()).write(child) };
+    }
+
+    fn set_tag(self, i: usize, hash: u64) {
+        if E::TAGS {
+            let (word, shift) = (self.at::<u64>(i / 4 * 8), i % 4 * 16);
+            // SAFETY: callers have `i` below the capacity of a private page.
+            unsafe { word.write(word.read() & !(0xffff << shift) | (hash & 0xffff) << shift) };
+        }
+    }
+
+    pub(super) fn set_mark(self, i: usize, mark: u8) {
+        if E::MARKS {
+            assert!(i < self.len());
+            // SAFETY: entry `i` of a private page exists, and has its mark.
+            unsafe { self.at::<u8>(self.marks() + i).write(mark) };
+        }
+    }
+
+    fn entry(self, i: usize) -> NonNull<Kept<E>> {
+        self.at(Self::tag_bytes(self.capacity()) + i * ENTRY)
+    }
+
+    fn set_len(self, len: usize) {
+        // SAFETY: the head of a private node; no reference to it is kept.
+        unsafe { (*self.0.as_ptr()).len = len as u32 };
+    }
+
+    /// Appends an entry; there is room.
+    pub(super) fn push(self, entry: Kept<E>, mark: u8) {
+        let n = self.len();
+        assert!(n < self.capacity(), "the page is full");
+        self.set_tag(n, entry.get().hash());
+        // SAFETY: below the capacity of a private page.
+        unsafe { self.entry(n).write(entry) };
+        self.set_len(n + 1);
+        self.set_mark(n, mark);
+    }
+
+    /// Puts an entry of the same hash in the place of another one, which is returned.
+    pub(super) fn swap(self, i: usize, entry: Kept<E>) -> Kept<E> {
+        assert!(i < self.len());
+        // SAFETY: entry `i` of a private page exists.
+        unsafe { self.entry(i).replace(entry) }
+    }
+
+    /// Takes an entry out; the last one fills its place.
+    pub(super) fn swap_remove(self, i: usize) -> Kept<E> {
+        let last = self.len() - 1;
+        assert!(i <= last);
+        let mark = if E::MARKS { self.mark(last) } else { 0 };
+        // SAFETY: both entries of a private page exist.
+        let out = unsafe {
+            let moved = self.entry(last).read();
+            if E::TAGS {
+                let word = self.at::<u64>(last / 4 * 8).read();
+                self.set_tag(i, word >> (last % 4 * 16));
+            }
+            self.entry(i).replace(moved)
+        };
+        if i < last {
+            self.set_mark(i, mark);
+        }
+        self.set_len(last);
+        out
+    }
+
+    /// One more handle to an entry that goes into another page of the same version, in place of this page's.
+    pub(super) fn entry_again(self, i: usize) -> Kept<E> {
+        assert!(i < self.len());
+        // SAFETY: entry `i` exists, and is `Kept`.
+        unsafe { self.entry(i).read() }
+    }
+}
+
+#[cfg(not(all(test, not(informer_loom), not(informer_shuttle))))]
+fn count(_bytes: isize) {}
+
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
+pub(super) use counted::census;
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
+use counted::count;
+
+/// How many bytes of nodes and leaves there are, made and freed by one thread.
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
+mod counted {
+    use crate::sync::thread_local;
+    use std::cell::Cell;
+
+    thread_local! {
+        static BYTES: Cell<isize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count(bytes: isize) {
+        BYTES.with(|all| all.set(all.get() + bytes));
+    }
+
+    /// Of the calling thread.
+    pub(in crate::store) fn census() -> usize {
+        BYTES.with(|all| usize::try_from(all.get()).unwrap_or_else(|_| panic!("more freed than made")))
+    }
+}
+
+/// A value in an allocation of its own, shared like a node.
+pub(super) struct Leaf<T>(NonNull<T>);
+
+// SAFETY: as for `Ptr`.
+unsafe impl<T: Send + Sync> Send for Leaf<T> {}
+// SAFETY: as for `Ptr`.
+unsafe impl<T: Send + Sync> Sync for Leaf<T> {}
+
+impl<T> Clone for Leaf<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Leaf<T> {}
+
+impl<T> Leaf<T> {
+    pub(super) fn new(value: T) -> Self {
+        count(size_of::<T>() as isize);
+        Self(NonNull::from(Box::leak(Box::new(value))))
+    }
+
+    #[inline]
+    pub(super) fn get<'v>(self) -> &'v T {
+        // SAFETY: the file's contract, as for a node.
+        unsafe { &*self.0.as_ptr() }
+    }
+
+    /// Changes a private one.
+    pub(super) fn edit<R>(self, f: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: a private leaf is reached by the writer only, which is here.
+        f(unsafe { &mut *self.0.as_ptr() })
+    }
+
+    /// Takes it back, when no version has it.
+    pub(super) fn free(self) -> T {
+        count(-(size_of::<T>() as isize));
+        // SAFETY: it came from a box, and by the file's contract this is the last use of it.
+        *unsafe { Box::from_raw(self.0.as_ptr()) }
+    }
+}

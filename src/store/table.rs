@@ -1,0 +1,296 @@
+//! The making of versions: one [`Table`] per store, one [`Draft`] per step. Generic over what is stored; knows nothing of
+//! deltas, sources or keys.
+//!
+//! A draft begins as a copy of the current version and shares its nodes. Each change asks the index functions first
+//! ([`Draft::put`], [`Draft::remove`]) and changes items and indices afterwards, without user code in between; so a
+//! function that panics leaves nothing half done. [`Draft::publish`] puts it in the cell and pays for what it replaced.
+
+use super::{
+    IndexError, IndexSpec,
+    cell::Held,
+    directory::Tree,
+    index::{Found, IndexVersion, Resolved, Unresolved, Value, ValueId, Values},
+    node::{Kept, Leaf},
+    reclaim::{Freed, Gauge, Item, Ledger, Waste},
+    version::{Core, Snap, Version},
+};
+use crate::sync::{
+    Arc,
+    atomic::{Ordering, fence},
+    call_out::Panicked,
+};
+use hashbrown::HashMap;
+
+/// Replaced versions that are looked at in a step.
+const SWEEP: usize = 8;
+
+/// An object is in at least so many values, and nobody counts on.
+const MANY: u8 = u8::MAX;
+
+/// A store of `E`, from its writer's side.
+pub(super) struct Table<E: Item> {
+    core: Arc<Core<E>>,
+    current: Held<Version<E>>,
+    functions: Vec<Box<dyn Values<E>>>,
+    ledger: Ledger<E>,
+}
+
+/// An update that an index refused.
+pub(super) struct Refused {
+    pub(super) index: usize,
+    pub(super) why: Panicked,
+}
+
+/// What a step has to find out before it changes anything.
+type Plan = Vec<Option<Resolved>>;
+
+impl<E: Item> Table<E> {
+    pub(super) fn new(specs: Vec<IndexSpec<E>>) -> Result<Self, IndexError> {
+        for (at, spec) in specs.iter().enumerate() {
+            if specs[..at].iter().any(|other| other.name() == spec.name()) {
+                return Err(IndexError::Duplicate { name: spec.name().to_owned() });
+            }
+        }
+        let (indices, functions) = specs.into_iter().map(IndexSpec::split).unzip();
+        let current = Held::new(Version::before_anything(indices));
+        let core = Arc::new(Core::new(current.clone()));
+        Ok(Self { core, current, functions, ledger: Ledger::default() })
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core<E>> {
+        &self.core
+    }
+
+    pub(super) fn current(&self) -> &Version<E> {
+        &self.current
+    }
+
+    pub(super) fn snapshot(&self) -> Snap<E> {
+        Snap::of(self.current.clone(), &self.core)
+    }
+
+    pub(super) fn draft(&mut self) -> Draft<'_, E> {
+        let next = self.current.next();
+        Draft { waste: Waste::of(next.seq), next, table: self, unsteady: 0 }
+    }
+
+    /// Frees so many of the things that nobody has any more: whether there are more of them.
+    pub(super) fn reclaim(&mut self, budget: usize, freed: &mut Freed<E>) -> bool {
+        // First, so that whoever lets go of a version after it was looked at finds it.
+        self.core.waiting.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.ledger.look(&self.core.cell);
+        self.ledger.drain(budget, freed);
+        let gauge = self.ledger.gauge();
+        if gauge.versions == 0 {
+            self.core.waiting.store(false, Ordering::Relaxed);
+        }
+        gauge.waiting > 0
+    }
+
+    pub(super) fn gauge(&self) -> Gauge {
+        self.ledger.gauge()
+    }
+}
+
+impl<E: Item> Drop for Table<E> {
+    fn drop(&mut self) {
+        self.core.orphan(std::mem::take(&mut self.ledger));
+    }
+}
+
+/// A version in the making. Dropped, it is forgotten, and what it made is lost.
+pub(super) struct Draft<'t, E: Item> {
+    table: &'t mut Table<E>,
+    pub(super) next: Version<E>,
+    waste: Waste<E>,
+    /// How often an index function was found to answer differently for the same object.
+    pub(super) unsteady: usize,
+}
+
+/// An index in the making, of an empty store: ids are gathered per value and made a tree at the end.
+#[derive(Default)]
+struct Build {
+    /// By the value's number.
+    ids: HashMap<ValueId, (Leaf<Value>, Vec<u64>)>,
+}
+
+impl Build {
+    fn add<E>(&mut self, index: &mut IndexVersion, value: Found, id: u64, waste: &mut Waste<E>) {
+        let known = match &value {
+            Found::Known(known) => self.ids.get_mut(known),
+            Found::New { .. } => None,
+        };
+        match known {
+            Some((_, ids)) => ids.push(id),
+            None => {
+                if let Some(leaf) = index.have(value, waste) {
+                    self.ids.insert(leaf.get().id(), (leaf, vec![id]));
+                }
+            }
+        }
+    }
+
+    /// Ids came in their order.
+    fn finish<E>(self, waste: &mut Waste<E>) {
+        for (leaf, ids) in self.ids.into_values() {
+            leaf.edit(|value| value.ids = Tree::build(ids.into_iter().map(|id| (id, 0)).collect(), waste));
+        }
+    }
+}
+
+impl<E: Item> Draft<'_, E> {
+    /// Puts `new` in the place of `old`, which is stored, or adds it when there is none.
+    pub(super) fn put(&mut self, old: Option<&E>, new: &E) -> Result<(), Refused> {
+        let plan = self.plan(old, Some(new))?;
+        // From here on no user code runs but `Drop`.
+        let is = |old: &E| {
+            let address = old.address();
+            move |e: &E| e.address() == address
+        };
+        let id = match old {
+            Some(old) => self.next.id_of(old),
+            None => self.next.new_id(new),
+        };
+        let before = match old {
+            Some(old) if !plan.is_empty() => self.next.items.mark(old.hash(), is(old)).unwrap_or(0),
+            _ => 0,
+        };
+        let mark = self.change(plan, id, before);
+        match old {
+            None => self.next.items.insert(Kept::new(new.clone()), mark, &mut self.waste),
+            Some(old) => {
+                if let Ok(kept) = self.next.items.replace(new.clone(), is(old), &mut self.waste) {
+                    self.waste.item(kept);
+                }
+                if mark != before {
+                    self.next.items.set_mark(new.hash(), mark, is(new), &mut self.waste);
+                }
+                self.next.pass_id(old, Some(new));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes out `old`, which is stored.
+    pub(super) fn remove(&mut self, old: &E) {
+        // Nothing is refused when nothing is put.
+        let plan = self.plan(Some(old), None).unwrap_or_default();
+        let (id, address) = (self.next.id_of(old), old.address());
+        let is = |e: &E| e.address() == address;
+        if !plan.is_empty() {
+            let before = self.next.items.mark(old.hash(), is).unwrap_or(0);
+            if self.change(plan, id, before) != 0 {
+                self.unsteady += usize::from(before != MANY);
+                for index in &mut self.next.indices {
+                    index.purge(id, &mut self.waste);
+                }
+            }
+        }
+        self.next.pass_id(old, None);
+        if let Some(kept) = self.next.items.remove(old.hash(), is, &mut self.waste) {
+            self.waste.item(kept);
+        }
+    }
+
+    /// Asks the index functions. `None` where the old object's values are not known.
+    fn plan(&self, old: Option<&E>, new: Option<&E>) -> Result<Plan, Refused> {
+        let mut plan = Vec::with_capacity(self.next.indices.len());
+        for (at, (index, function)) in self.next.indices.iter().zip(&self.table.functions).enumerate() {
+            plan.push(match function.resolve(old, new, index) {
+                Ok(resolved) => Some(resolved),
+                Err(Unresolved::New(why)) => return Err(Refused { index: at, why }),
+                Err(Unresolved::Old) => None,
+            });
+        }
+        // What is done without the old values needs the new ones all the same.
+        for (at, resolved) in plan.iter_mut().enumerate().filter(|(_, resolved)| resolved.is_none()) {
+            let again = self.table.functions[at].resolve(None, new, &self.next.indices[at]);
+            match again {
+                Ok(Resolved::Change { new, .. }) => *resolved = Some(Resolved::Change { new, gone: Vec::new(), sound: false }),
+                Ok(Resolved::Same) => *resolved = Some(Resolved::Change { new: Vec::new(), gone: Vec::new(), sound: false }),
+                Err(Unresolved::New(why)) => return Err(Refused { index: at, why }),
+                Err(Unresolved::Old) => {}
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Changes the indices: in how many values the object is then.
+    fn change(&mut self, plan: Plan, id: u64, before: u8) -> u8 {
+        let mut count = usize::from(before);
+        for (index, resolved) in self.next.indices.iter_mut().zip(plan) {
+            let Some(Resolved::Change { new, gone, mut sound }) = resolved else { continue };
+            for (value, _) in new.iter().filter(|(_, had)| !had) {
+                let added = index.add(value.clone(), id, &mut self.waste);
+                count += usize::from(added);
+                sound &= added;
+            }
+            for value in gone {
+                let removed = index.remove(value, id, &mut self.waste);
+                count = count.saturating_sub(usize::from(removed));
+                sound &= removed;
+            }
+            if !sound {
+                // Somewhere is what nobody remembers.
+                self.unsteady += 1;
+                count = count.saturating_sub(index.purge(id, &mut self.waste));
+                count += new.into_iter().filter(|(value, _)| index.add(value.clone(), id, &mut self.waste)).count();
+            }
+        }
+        if before == MANY { MANY } else { count.min(usize::from(MANY)) as u8 }
+    }
+
+    /// Fills an empty store with objects in the order of their hashes, no two of one hash, at once. Hands those that an
+    /// index refuses to `refused`.
+    pub(super) fn fill(&mut self, items: Vec<E>, mut refused: impl FnMut(&E, Refused)) {
+        debug_assert_eq!(self.next.items.len(), 0);
+        let mut builds: Vec<Build> = self.next.indices.iter().map(|_| Build::default()).collect();
+        let mut marked = Vec::with_capacity(items.len());
+        for item in items {
+            match self.plan(None, Some(&item)) {
+                Err(why) => refused(&item, why),
+                Ok(plan) => {
+                    let mut count = 0;
+                    for (at, resolved) in plan.into_iter().enumerate() {
+                        let Some(Resolved::Change { new, .. }) = resolved else { continue };
+                        for (value, _) in new {
+                            builds[at].add(&mut self.next.indices[at], value, item.hash(), &mut self.waste);
+                            count += 1;
+                        }
+                    }
+                    marked.push((item, count.min(usize::from(MANY)) as u8));
+                }
+            }
+        }
+        self.next.items = Tree::build(marked, &mut self.waste);
+        builds.into_iter().for_each(|build| build.finish(&mut self.waste));
+    }
+
+    /// In the order of the numbers that refusals name.
+    pub(super) fn index_names(&self) -> Vec<String> {
+        self.next.indices.iter().map(|index| index.definition.name().to_owned()).collect()
+    }
+
+    /// How many things the step has replaced.
+    pub(super) fn replaced(&self) -> usize {
+        self.waste.len()
+    }
+
+    /// Publishes, and frees so many of the things that nobody has any more.
+    pub(super) fn publish(self, budget: usize) -> Freed<E> {
+        let Self { table, next, waste, .. } = self;
+        let seq = next.seq;
+        let new = Held::new(next);
+        table.current = new.clone();
+        let old = table.core.cell.publish(new);
+        let mut freed = Freed::default();
+        table.ledger.replaced(old, seq, waste);
+        table.ledger.sweep(SWEEP);
+        table.ledger.drain(budget, &mut freed);
+        if table.ledger.versions() > 0 {
+            table.core.waiting.store(true, Ordering::Relaxed);
+        }
+        freed
+    }
+}

@@ -1,0 +1,307 @@
+//! What the store keeps, counted node by node: it grows and shrinks with what is stored, and a held version pins what it
+//! shows and nothing else. All on one thread, whose nodes the census of `node.rs` counts.
+
+use super::{Counted, apply, assert_contained, check_indices, contents, identity, key, object, remainders, whole};
+use crate::{
+    flow::{Deleted, Delta, Object, Opaque},
+    store::{AnySnapshot, IndexSpec, Writer, node::census},
+    sync::{
+        Arc, Clock,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+use std::collections::VecDeque;
+
+const OBJECTS: u32 = 5000;
+
+/// Objects that count themselves.
+struct World {
+    writer: Writer,
+    alive: Arc<AtomicUsize>,
+    version: u64,
+    random: fastrand::Rng,
+}
+
+fn index(name: &str, of: u32) -> IndexSpec {
+    IndexSpec::new(name, move |value: &Counted, emit: &mut dyn FnMut(u32)| emit(value.number % of))
+}
+
+impl World {
+    fn new(indices: Vec<IndexSpec>) -> Self {
+        let random = fastrand::Rng::with_seed(7);
+        Self { writer: Writer::new(indices).unwrap(), alive: Arc::default(), version: 0, random }
+    }
+
+    fn object(&mut self, name: u32, number: u32) -> Object<Opaque> {
+        self.version += 1;
+        let value = Counted::new(&self.alive, number);
+        Object::with_key(key(&name.to_string()), &self.version.to_string(), "", value).erase()
+    }
+
+    fn step(&mut self, deltas: impl Into<VecDeque<Delta<Opaque>>>) {
+        self.writer.apply(&mut deltas.into());
+    }
+
+    fn put(&mut self, name: u32, number: u32) {
+        let object = self.object(name, number);
+        self.step([Delta::Updated(object)]);
+    }
+
+    fn delete(&mut self, name: u32) {
+        self.step([Delta::Deleted(Deleted::Missed { key: key(&name.to_string()), last_known: None })]);
+    }
+
+    fn replace(&mut self, names: impl Iterator<Item = u32>) {
+        let objects = names.map(|name| self.object(name, name)).collect();
+        self.step([whole("1", objects)]);
+    }
+
+    fn rewrite(&mut self, times: u32) {
+        for _ in 0..times {
+            let (name, number) = (self.random.u32(..OBJECTS), self.random.u32(..));
+            self.put(name, number);
+        }
+    }
+
+    fn settled(&mut self) -> (usize, usize) {
+        while self.writer.reclaim(100) {}
+        (census(), self.alive.load(Relaxed))
+    }
+}
+
+#[test]
+fn after_many_updates_the_store_is_as_large_as_before() {
+    let mut w = World::new(vec![index("a", 10), index("b", 300)]);
+    w.replace(0..OBJECTS);
+    w.rewrite(20_000);
+    let (nodes, objects) = w.settled();
+    w.rewrite(50_000);
+    // Nobody looks, so each step frees what it replaced.
+    assert_eq!(w.writer.gauge().waiting, 0);
+    let (after, alive) = w.settled();
+    assert_eq!((objects, alive), (OBJECTS as usize, OBJECTS as usize));
+    assert!(after < nodes + nodes / 10, "{nodes} bytes of nodes became {after}");
+}
+
+#[test]
+fn a_version_held_over_many_updates_of_one_key_pins_one_object_and_a_few_kilobytes() {
+    let mut w = World::new(vec![index("a", 10)]);
+    w.replace(0..OBJECTS);
+    let (nodes, objects) = w.settled();
+    let held = w.writer.reader().snapshot();
+    for n in 0..10_000 {
+        w.put(17, n);
+    }
+    let pinned = w.writer.gauge();
+    assert_eq!((pinned.versions, pinned.waiting), (1, 0));
+    assert!(pinned.pinned < 40, "{pinned:?}");
+    let (now, alive) = w.settled();
+    assert_eq!(alive, objects + 1);
+    assert!(now < nodes + (8 << 10), "{nodes} bytes of nodes became {now}");
+    drop(held);
+    assert_eq!(w.settled(), (w.settled().0, objects));
+    assert!(w.settled().0 < nodes + 1024);
+}
+
+#[test]
+fn a_held_version_pins_no_more_than_its_own_size_however_long_it_is_held_and_nothing_when_it_is_let_go_of() {
+    let mut w = World::new(vec![index("a", 10), index("b", 300)]);
+    w.replace(0..OBJECTS);
+    let (nodes, _) = w.settled();
+    let mut held: Vec<AnySnapshot> = Vec::new();
+    for round in 1..=4 {
+        held.push(w.writer.reader().snapshot());
+        w.rewrite(40_000);
+        let (now, alive) = w.settled();
+        assert!(alive <= (round + 1) * OBJECTS as usize, "{alive} objects with {round} versions held");
+        assert!(now <= (round + 1) * nodes * 6 / 5, "{now} bytes of nodes with {round} versions held, {nodes} without");
+    }
+    // In any order; the objects of one that goes are not those of the others.
+    for at in [1, 2, 0, 0] {
+        let gone = held.remove(at);
+        let before = w.alive.load(Relaxed);
+        drop(gone);
+        w.settled();
+        assert!(w.alive.load(Relaxed) < before);
+    }
+    let (after, alive) = w.settled();
+    assert_eq!((alive, w.writer.gauge()), (OBJECTS as usize, Default::default()));
+    assert!(after < nodes * 6 / 5, "{nodes} bytes of nodes became {after}");
+}
+
+#[test]
+fn an_object_that_goes_and_comes_back_is_pinned_once() {
+    let mut w = World::new(vec![]);
+    let again = w.object(1, 1);
+    w.step([Delta::Added(again.clone())]);
+    let held = w.writer.reader().snapshot();
+    for _ in 0..1000 {
+        w.delete(1);
+        w.step([Delta::Added(again.clone())]);
+    }
+    assert!(w.writer.gauge().pinned <= 4, "{:?}", w.writer.gauge());
+    drop((held, again));
+    w.delete(1);
+    assert_eq!(w.settled(), (0, 0));
+}
+
+#[test]
+fn what_a_whole_state_replaces_is_freed_in_steps() {
+    let mut w = World::new(vec![]);
+    w.replace(0..OBJECTS);
+    w.settled();
+    w.replace(0..OBJECTS);
+    let old = OBJECTS as usize;
+    assert!(w.alive.load(Relaxed) > 2 * old - 2000, "all at once");
+    assert!(w.writer.reclaim(1000) && w.alive.load(Relaxed) >= 2 * old - 4000, "more than it was asked for");
+    // Another one does not come on top of it.
+    w.replace(0..OBJECTS);
+    assert!(w.alive.load(Relaxed) <= 2 * old);
+    assert_eq!(w.settled().1, old);
+}
+
+#[test]
+fn the_store_shrinks_as_objects_are_deleted_and_is_nothing_without_any() {
+    for indices in [0, 1, 3] {
+        let all = [("a", 100), ("b", 500), ("c", 50)];
+        let mut w = World::new(all[..indices].iter().map(|(name, of)| index(name, *of)).collect());
+        w.replace(0..OBJECTS * 4);
+        let full = w.settled().0 * 10 / OBJECTS as usize / 4;
+        assert!(full <= [130, 230, 460][indices.min(2)], "{full} tenths of a byte for each object with {indices} indices");
+        for name in OBJECTS * 4 / 10..OBJECTS * 4 {
+            w.delete(name);
+        }
+        let left = w.settled().0 * 10 / (OBJECTS as usize * 4 / 10);
+        assert!(left <= 2 * full || indices == 3, "{left} tenths of a byte for each object left, {full} before");
+        for name in 0..OBJECTS * 4 / 10 {
+            w.delete(name);
+        }
+        assert_eq!(w.settled(), (0, 0));
+    }
+}
+
+#[test]
+fn without_a_store_the_last_version_held_frees_what_is_left() {
+    let mut w = World::new(vec![index("a", 10)]);
+    w.replace(0..100);
+    let reader = w.writer.reader();
+    let old = reader.snapshot();
+    for n in 0..100 {
+        w.put(n, n + 1);
+    }
+    let World { writer, alive, .. } = w;
+    drop(writer);
+    assert_eq!(alive.load(Relaxed), 200, "both versions can be read");
+    assert_eq!((old.len(), reader.snapshot().len()), (100, 100));
+    drop(old);
+    assert_eq!(alive.load(Relaxed), 100, "what only the older one had");
+    let last = reader.snapshot();
+    drop(reader);
+    assert_eq!((alive.load(Relaxed), last.len()), (100, 100));
+    drop(last);
+    assert_eq!((alive.load(Relaxed), census()), (0, 0));
+}
+
+#[test]
+fn letting_go_of_an_overtaken_version_tells_the_owner_once_until_it_has_looked() {
+    let mut w = World::new(vec![]);
+    w.replace(0..100);
+    let told = Arc::new(AtomicUsize::new(0));
+    let tells = told.clone();
+    w.writer.on_garbage(move || {
+        tells.fetch_add(1, Relaxed);
+    });
+    w.settled();
+    drop(w.writer.reader().snapshot());
+    assert_eq!(told.load(Relaxed), 0, "it is the current one");
+    let held = [w.writer.reader().snapshot(), w.writer.reader().snapshot()];
+    w.put(1, 2);
+    let other = w.writer.reader().snapshot();
+    w.put(1, 3);
+    let [one, two] = held;
+    drop(one);
+    assert_eq!(told.load(Relaxed), 0, "somebody else has it");
+    drop(two);
+    drop(other);
+    assert_eq!(told.load(Relaxed), 1);
+    assert_eq!(w.settled().1, 100);
+}
+
+#[test]
+fn whatever_an_index_function_answers_nothing_stays_behind() {
+    // The values change with the mood, whatever the object is.
+    let mood = Arc::new(AtomicUsize::new(0));
+    let moody = {
+        let mood = mood.clone();
+        IndexSpec::new("remainders", move |value: &u32, emit: &mut dyn FnMut(String)| match mood.load(Relaxed) {
+            0 => super::emit_remainders(value, emit),
+            1 => emit("one".into()),
+            2 => (0..3).for_each(|n| emit(n.to_string())),
+            3 => {}
+            4 => panic!("moody"),
+            n => (0..300).for_each(|i| emit(format!("{n} {i}"))),
+        })
+    };
+    let mut writer = Writer::new(vec![moody, identity()]).unwrap();
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut unsteady = 0;
+    for n in 1..2000 {
+        mood.store(random.usize(..6), Relaxed);
+        let name = random.u32(..20).to_string();
+        let version = n.to_string();
+        let delta = match random.u8(..4) {
+            0 => Delta::Deleted(Deleted::Missed { key: key(&name), last_known: None }),
+            _ => Delta::Added(object(&name, &version, random.u32(..12))),
+        };
+        unsteady += apply(&mut writer, [delta]).unsteady;
+        let snapshot = writer.reader().snapshot().typed::<u32>();
+        for value in snapshot.index_values("remainders").unwrap() {
+            assert!(snapshot.by_index("remainders", value.as_str()).unwrap().count() > 0, "a value without an object");
+        }
+    }
+    assert!(unsteady > 100, "{unsteady}");
+    std::panic::catch_unwind(|| assert_contained(&Clock::real(), &[])).unwrap_err();
+    // A steady function puts it right, object by object.
+    mood.store(0, Relaxed);
+    for name in 0..20 {
+        let delta = Delta::Deleted(Deleted::Missed { key: key(&name.to_string()), last_known: None });
+        apply(&mut writer, [delta]);
+        let kept: Vec<String> = contents(&writer.reader().snapshot()).into_iter().filter(|l| l.contains(": ")).collect();
+        assert!(!kept.iter().any(|line| line.split(' ').any(|k| k == format!("ns/{name}"))), "{kept:?}");
+        apply(&mut writer, [Delta::Added(object(&name.to_string(), "", name))]);
+    }
+    check_indices(&writer.reader().snapshot(), &writer.reader());
+}
+
+#[test]
+fn objects_whose_keys_have_one_hash_are_told_apart_in_every_index() {
+    use crate::flow::ObjectKey;
+    let named = |n: u32| ObjectKey::with_hash("ns", &format!("k{n}"), [5, 5, 6, 7, 5][n as usize % 5]);
+    let object = |n: u32, version: u32| Object::with_key(named(n), &version.to_string(), "", version).erase();
+    let mut writer = Writer::new(vec![remainders(), identity()]).unwrap();
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut model = std::collections::BTreeMap::new();
+    for version in 1..3000 {
+        // 13 panics in one of the indices.
+        let (n, version) = (random.u32(..10), version * 14);
+        if random.u8(..3) == 0 {
+            apply(&mut writer, [Delta::Deleted(Deleted::Missed { key: named(n), last_known: None })]);
+            model.remove(&named(n).to_string());
+        } else if random.u8(..20) == 0 {
+            let listed: Vec<_> = (0..10).filter(|_| random.bool()).map(|n| object(n, version)).collect();
+            model = listed.iter().map(|o| (Object::key(o).to_string(), version)).collect();
+            apply(&mut writer, [whole("1", listed)]);
+        } else {
+            apply(&mut writer, [Delta::Added(object(n, version))]);
+            model.insert(named(n).to_string(), version);
+        }
+        let snapshot = writer.reader().snapshot();
+        let stored = snapshot.typed::<u32>();
+        let all: std::collections::BTreeMap<_, _> = stored.objects().map(|o| (Object::key(o).to_string(), **o)).collect();
+        assert_eq!(all, model);
+        check_indices(&snapshot, &writer.reader());
+    }
+    (0..10).for_each(|n| drop(apply(&mut writer, [Delta::Deleted(Deleted::Missed { key: named(n), last_known: None })])));
+    while writer.reclaim(100) {}
+    assert_eq!(census(), 0);
+}
