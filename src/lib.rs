@@ -11,6 +11,7 @@
 //! | read the copy: by key, by index, a whole instant | [`store::StoreReader`], [`store::Snapshot`] |
 //! | reconcile | [`controller::Controller`], or a [`workqueue::WorkQueue`] and workers of your own |
 //! | keep the objects yourself | [`reflector::Reflector`] and a [`flow::DeltaSink`] |
+//! | use kube's client for it (feature `kube`) | `kube::KubeSource` |
 //! | test all that without a server and without sleeping | [`memory::Server`], [`sync::ManualClock`] |
 //!
 //! An example of the whole stands in the README. P1 to P10 in these pages are the promises of its table.
@@ -35,6 +36,8 @@ pub mod controller;
 // Where it meets, and a server to run it against.
 pub mod informer;
 pub mod memory;
+#[cfg(feature = "kube")]
+pub mod kube;
 
 /// The example of the README is a test.
 #[cfg(doctest)]
