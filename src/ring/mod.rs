@@ -5,7 +5,7 @@
 //!   [`Producer::wake`] does, so that a fan-out can push to everybody first.
 //! * [`Consumer::pop`] waits for an item or the end.
 //! * [`Producer::close`] ends it, from any thread: what is pushed later is given back, and the consumer's next `pop`
-//!   answers `None`. What is left is dropped with the consumer.
+//!   answers `None`, and sees what was done before. What is left is dropped with the consumer.
 //! * After a burst has been consumed its memory is given back: an empty ring keeps at most three segments.
 //!
 //! # How
@@ -142,7 +142,7 @@ impl<T, const N: usize> Producer<T, N> {
 
     /// Ends the ring and wakes the consumer. Idempotent, legal on any thread. *Blocks*: as [`Producer::wake`].
     pub(crate) fn close(&self) {
-        self.0.closed.store(true, Ordering::Release);
+        self.0.closed.store(true, order("ring: the end is set", Ordering::Release));
         if keep("ring: closing wakes") {
             self.0.notify();
         }
@@ -154,7 +154,7 @@ impl<T, const N: usize> Producer<T, N> {
         // The order of the loads matters: an item that is done was pushed before.
         let done = self.0.done.load(order("ring: done is loaded", Ordering::Acquire));
         let pushed = self.0.pushed.load(Ordering::Relaxed);
-        if self.0.gone.load(Ordering::Acquire) { 0 } else { pushed - done }
+        if self.0.gone.load(Ordering::Relaxed) { 0 } else { pushed - done }
     }
 }
 
@@ -168,7 +168,8 @@ impl<T, const N: usize> Consumer<T, N> {
             }
             let Shared { sleep, closed, .. } = &*self.shared;
             let head = &self.head;
-            let waits = |(): &mut ()| !closed.load(Ordering::Acquire) && head.mark_sleeping();
+            // Relaxed: the look that follows acquires.
+            let waits = |(): &mut ()| !closed.load(Ordering::Relaxed) && head.mark_sleeping();
             drop(sleep.wait_while(sleep.lock(), &self.clock, None, waits));
         }
     }
@@ -179,7 +180,7 @@ impl<T, const N: usize> Consumer<T, N> {
             self.done += 1;
             self.shared.done.store(self.done, order("ring: done is stored", Ordering::Release));
         }
-        if self.shared.closed.load(Ordering::Acquire) {
+        if self.shared.closed.load(order("ring: the end is looked at", Ordering::Acquire)) {
             return Some(None);
         }
         let item = self.head.take()?;
@@ -196,8 +197,9 @@ impl<T, const N: usize> Consumer<T, N> {
 
 impl<T, const N: usize> Drop for Consumer<T, N> {
     fn drop(&mut self) {
-        self.shared.closed.store(true, Ordering::Release);
-        self.shared.gone.store(true, Ordering::Release);
+        // Neither carries anything: a producer that finds them does less.
+        self.shared.closed.store(true, Ordering::Relaxed);
+        self.shared.gone.store(true, Ordering::Relaxed);
         while let Some(left) = self.head.take() {
             drop(left);
         }

@@ -1,7 +1,11 @@
 //! loom models of the ring. Tiny worlds, one question each; beside each the places that it must not survive the loss of.
 
 use super::{Consumer, Producer, ring_of};
-use crate::sync::{Arc, Clock, JoinHandle, prove, spawn};
+use crate::sync::{
+    Arc, Clock, JoinHandle,
+    prove::{self, Watched},
+    spawn,
+};
 
 /// An item that says whether it was dropped: its count goes back to the caller's own handle alone.
 type Item = (u32, Arc<()>);
@@ -71,10 +75,12 @@ fn a_recycled_segment_is_ready_before_it_is_used_again() {
 /// Somebody closes the ring while the engine pushes and the consumer waits.
 fn closes() {
     let (producer, mut consumer, mark) = new::<2>();
-    let of = mark.clone();
+    let before = Arc::new(Watched::default());
+    let (of, works) = (mark.clone(), before.clone());
     let engine = engine(producer, move |producer| {
         let _refused = producer.push((0, of.clone()));
         producer.wake();
+        works.write();
         producer.close();
         assert!(producer.push((1, of.clone())).is_err(), "whoever closed it gets its items back");
     });
@@ -83,6 +89,7 @@ fn closes() {
         assert_eq!(item, got, "items come out in the order of pushing");
         got += 1;
     }
+    before.read();
     assert!(consumer.pop().is_none(), "the end stays the end");
     drop(consumer);
     let producer = engine.join().unwrap();
@@ -95,6 +102,8 @@ fn closes() {
 fn closing_ends_a_pop_that_waits() {
     prove::model("ring: close against pop", Some(4), closes);
     prove::rejects("ring: closing wakes", "deadlock", Some(3), || closes());
+    prove::rejects("ring: the end is set", "Causality violation", Some(3), || closes());
+    prove::rejects("ring: the end is looked at", "Causality violation", Some(3), || closes());
 }
 
 /// The consumer is dropped while the engine pushes.

@@ -256,7 +256,7 @@ struct Claim(&'static Slot);
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.0.taken.store(false, Ordering::Release);
+        self.0.taken.store(false, order("cell: a slot is given back", Ordering::Release));
     }
 }
 
@@ -280,10 +280,10 @@ fn with_slot<R>(f: impl FnOnce(&'static Slot) -> R) -> R {
 /// A slot that nobody uses, or a new one.
 #[cold]
 fn claim() -> &'static Slot {
-    let mut slot = REGISTRY.load(Ordering::Acquire);
+    let mut slot = REGISTRY.load(order("cell: the list of slots is walked", Ordering::Acquire));
     // SAFETY: as in `take_free`.
     while let Some(s) = unsafe { slot.as_ref() } {
-        if !s.taken.load(Ordering::Relaxed) && !s.taken.swap(true, Ordering::Acquire) {
+        if !s.taken.load(Ordering::Relaxed) && !s.taken.swap(true, order("cell: a slot is claimed", Ordering::Acquire)) {
             return s;
         }
         slot = s.next.load(Ordering::Relaxed);

@@ -107,8 +107,7 @@ fn a_value_is_not_dropped_while_somebody_holds_it() {
     prove::rejects("cell: the last handle fences", FREED, Some(3), || world(Read::Load, 1));
 }
 
-/// As above, but the replaced value has its last handle on a third thread. (That the publisher acquires what it finds in
-/// the slots is needed here, but loom cannot tell: see `sync/loom.rs` on fences.)
+/// As above, but the replaced value has its last handle on a third thread.
 fn handed_on() {
     let alive = Arc::new(());
     let cell = Arc::new(VersionCell::new(make(&alive)));
@@ -134,6 +133,31 @@ fn a_value_that_was_lent_may_be_dropped_by_anybody() {
 fn what_was_kept_is_dropped_by_a_later_publication() {
     prove::model("cell: two publications against peek", Some(3), || world(Read::Peek, 2));
     prove::rejects("cell: the reader's fence", FREED, Some(3), || world(Read::Peek, 2));
+}
+
+/// Two threads read, and the second may have the slot of the first, which has ended: what the publisher finds in it then
+/// must be ordered after the first one's use of the first value.
+fn slot_handed_on() {
+    let alive = Arc::new(());
+    let cell = Arc::new(VersionCell::new(make(&alive)));
+    let readers = [(); 2].map(|()| {
+        let cell = cell.clone();
+        spawn(&Clock::real(), "reader", move || Read::Peek.from(&cell)).unwrap()
+    });
+    drop(cell.publish(make(&alive)));
+    for reader in readers {
+        reader.join().unwrap();
+    }
+    drop(cell);
+    assert_eq!(Arc::strong_count(&alive), 1, "every value is dropped once");
+}
+
+#[test]
+fn a_slot_goes_to_the_next_thread_together_with_what_the_last_one_did() {
+    prove::model("cell: publish against peeks of two threads", Some(3), slot_handed_on);
+    for place in ["cell: a slot is given back", "cell: a slot is claimed", "cell: the list of slots is walked"] {
+        prove::rejects(place, FREED, Some(3), || slot_handed_on());
+    }
 }
 
 /// The publisher may find the slot filled with the second value, and must be ordered after the reader's use of the first.
