@@ -43,6 +43,14 @@ struct Effort {
     enough: usize,
 }
 
+impl Effort {
+    /// So many times as much, in a campaign.
+    fn asked(self) -> Self {
+        let times = super::effort();
+        Self { random: times * self.random, exhaustive: times * self.exhaustive, enough: self.enough }
+    }
+}
+
 /// For small worlds, at each point.
 const POINT: Effort = Effort { random: 200, exhaustive: 5_000, enough: 2_000 };
 /// The same, at each pair of points.
@@ -360,14 +368,14 @@ impl Sum {
 /// # Panics
 /// When an execution fails otherwise: a worker's assertion, a deadlock without a frozen thread.
 pub fn freeze<const W: usize>(name: &str, victim: usize, make: fn() -> [Worker; W]) -> Verdict {
-    let begun = Instant::now();
+    let (begun, effort) = (Instant::now(), POINT.asked());
     let mut sum = Sum::default();
     let mut point = 0;
     // Until the victim ends before it has done so many operations: all points are covered.
-    while frozen_at(&[(victim, point)], make, POINT, &mut sum) && sum.failure.is_none() {
+    while frozen_at(&[(victim, point)], make, effort, &mut sum) && sum.failure.is_none() {
         point += 1;
     }
-    sum.verdict(name, point, begun, POINT)
+    sum.verdict(name, point, begun, effort)
 }
 
 /// [`freeze`] with two victims, each frozen at one of its points: every pair.
@@ -375,13 +383,13 @@ pub fn freeze<const W: usize>(name: &str, victim: usize, make: fn() -> [Worker; 
 /// # Panics
 /// As [`freeze`].
 pub fn freeze_two<const W: usize>(name: &str, victims: [usize; 2], make: fn() -> [Worker; W]) -> Verdict {
-    let begun = Instant::now();
+    let (begun, effort) = (Instant::now(), PAIR.asked());
     let mut sum = Sum::default();
     let mut pairs = 0;
     for first in 0.. {
         let before = pairs;
         for second in 0.. {
-            if !frozen_at(&[(victims[0], first), (victims[1], second)], make, PAIR, &mut sum) || sum.failure.is_some() {
+            if !frozen_at(&[(victims[0], first), (victims[1], second)], make, effort, &mut sum) || sum.failure.is_some() {
                 break;
             }
             pairs += 1;
@@ -390,7 +398,7 @@ pub fn freeze_two<const W: usize>(name: &str, victims: [usize; 2], make: fn() ->
             break;
         }
     }
-    sum.verdict(name, pairs, begun, PAIR)
+    sum.verdict(name, pairs, begun, effort)
 }
 
 /// Whether all `victims` came to their points in some execution.
@@ -415,16 +423,16 @@ fn frozen_at<const W: usize>(victims: &[(usize, usize)], make: fn() -> [Worker; 
 /// # Panics
 /// As [`freeze`], and when no callback stood still in any execution.
 pub fn stuck(name: &str, make: fn() -> World) -> Verdict {
-    let begun = Instant::now();
+    let (begun, effort) = (Instant::now(), WORLD.asked());
     let mut sum = Sum::default();
     let seen = Arc::new(Seen::default());
     let world = {
         let seen = seen.clone();
         move || run_world(make(), &seen)
     };
-    let reached = run_both(Vec::new(), WORLD, &mut sum, &seen, world);
+    let reached = run_both(Vec::new(), effort, &mut sum, &seen, world);
     assert!(reached > 0 || sum.failure.is_some(), "{name}: no callback stood still in {} executions", sum.executions);
-    sum.verdict(name, reached, begun, WORLD)
+    sum.verdict(name, reached, begun, effort)
 }
 
 fn run_world(world: World, seen: &Arc<Seen>) {
@@ -446,7 +454,7 @@ fn run_world(world: World, seen: &Arc<Seen>) {
 /// # Panics
 /// As [`freeze`]; a deadlock after the arrival is one without a frozen thread.
 pub fn arrives<const W: usize>(name: &str, watched: usize, stride: usize, make: fn() -> [Worker; W]) {
-    let begun = Instant::now();
+    let (begun, effort) = (Instant::now(), STEP.asked());
     let mut sum = Sum::default();
     let (mut point, mut steps) = (0, 0);
     loop {
@@ -461,9 +469,9 @@ pub fn arrives<const W: usize>(name: &str, watched: usize, stride: usize, make: 
         };
         let bring =
             |inner| Bringer { inner, bringer: 0, watched: Watched::new(watched, point), arrived: false, seen: seen.clone() };
-        let random = RandomScheduler::new_from_seed(point as u64, STEP.random);
+        let random = RandomScheduler::new_from_seed(point as u64, effort.random);
         execute(bring(Box::new(random) as Box<dyn Scheduler + Send>), &seen, world.clone());
-        let exhaustive = Exhaustive::new(STEP.exhaustive, &sum.cut);
+        let exhaustive = Exhaustive::new(effort.exhaustive, &sum.cut);
         execute(bring(Box::new(exhaustive)), &seen, world);
         if sum.add(&seen) == 0 {
             break;
@@ -471,7 +479,7 @@ pub fn arrives<const W: usize>(name: &str, watched: usize, stride: usize, make: 
         steps += 1;
         point += stride;
     }
-    sum.verdict(name, steps, begun, STEP);
+    sum.verdict(name, steps, begun, effort);
 }
 
 /// What the end of a worker counts as.

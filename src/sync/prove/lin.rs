@@ -133,7 +133,7 @@ fn place<M: Sequential>(model: M, calls: &[Call<M::Op, M::Answer>], placed: u64,
 #[cfg(informer_shuttle)]
 pub fn histories<M: Sequential>(name: &str, count: usize, start: fn() -> M, world: fn(u64, &History<M>)) {
     if super::intact() {
-        run(name, count, start, world);
+        run(name, super::effort() * count, start, world);
     }
 }
 

@@ -41,6 +41,10 @@ const MUTANT: &str = "INFORMER_MUTANT";
 /// `models` or `mutants`: runs the one without the other.
 const ONLY: &str = "INFORMER_ONLY";
 
+/// How many times as many schedules.
+#[cfg(informer_shuttle)]
+const EFFORT: &str = "INFORMER_EFFORT";
+
 /// Changes every model's bound on preemptions: a number, `+` and a number for so many more, or `none`.
 #[cfg(informer_loom)]
 const PREEMPTIONS: &str = "INFORMER_PREEMPTIONS";
@@ -90,8 +94,13 @@ fn only(what: &str) -> bool {
     env::var(ONLY).is_ok_and(|only| only == what)
 }
 
+/// How many times as much as usual is tried where a number of schedules is the measure.
+#[cfg(informer_shuttle)]
+fn effort() -> usize {
+    env::var(EFFORT).map_or(1, |n| number(EFFORT, &n))
+}
+
 /// The number that a variable of the environment holds.
-#[cfg(informer_loom)]
 fn number(variable: &str, text: &str) -> usize {
     text.parse().unwrap_or_else(|_| panic!("{variable} holds no number: {text:?}"))
 }
