@@ -271,24 +271,12 @@ fn waivers(has: &BTreeMap<String, BTreeSet<&str>>, document: &str, most: usize) 
     out
 }
 
-/// Each test that the table of guarantees names exists.
+/// Each test that the tables of the README name exists.
 fn promises(document: &str, files: &[File]) -> Vec<String> {
-    let mut out = Vec::new();
-    let tests: BTreeSet<(&str, &str)> = files
-        .iter()
-        .flat_map(|f| f.all.windows(2).filter(|w| w[0].is("fn")).filter_map(|w| Some((f.name.as_str(), w[1].word()?))))
-        .collect();
-    for row in document.lines().filter(|l| l.starts_with('|')) {
-        for (i, code) in row.split('`').enumerate().filter(|(i, _)| i % 2 == 1) {
-            if let Some((file, test)) = code.split_once(".rs::") {
-                let file = format!("{file}.rs");
-                if !tests.contains(&(file.as_str(), test)) {
-                    out.push(format!("README.md: there is no test `{code}` (column {i})"));
-                }
-            }
-        }
-    }
-    out
+    let tests = guarantees::tests(files);
+    let named = document.lines().filter(|l| l.starts_with('|')).flat_map(|row| row.split('`').skip(1).step_by(2));
+    let missing = named.filter(|code| code.contains(".rs::") && !tests.contains(*code));
+    missing.map(|code| format!("README.md: there is no test `{code}`")).collect()
 }
 
 // ---- the crate -------------------------------------------------------------------------------------------------------

@@ -155,9 +155,14 @@ fn plain(document: &str) -> BTreeSet<&str> {
 }
 
 /// Names of tests, each `file::function`.
-fn tests(files: &[File]) -> BTreeSet<String> {
+pub(super) fn tests(files: &[File]) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
     for f in files {
+        // A module of a file of tests is a check as well: all that is in it.
+        if f.code.is_empty() {
+            let module = |w: &&[Token]| w[0].is("mod") && w[2].sign('{');
+            out.extend(f.all.windows(3).filter(module).filter_map(|w| Some(format!("{}::{}", f.name, w[1].word()?))));
+        }
         for i in (0..f.all.len()).filter(|&i| f.all[i].is("fn")) {
             let marked = f.all[..i].iter().rev().take_while(|t| !t.sign('}') && !t.sign(';') && !t.sign('{'));
             let attribute = marked.clone().any(|t| t.is("test"));
