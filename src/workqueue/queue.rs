@@ -190,9 +190,10 @@ impl<K> State<K> {
             return;
         }
         slot.next = Some(key);
-        match slot.held {
-            Some(_) if keep("workqueue: a held key waits for the end of its work") => self.dirty += 1,
-            _ => self.ready.push_back(id),
+        let held = slot.held.is_some();
+        self.dirty += usize::from(held);
+        if !held || !keep("workqueue: a held key waits for the end of its work") {
+            self.ready.push_back(id);
         }
     }
 
