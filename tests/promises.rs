@@ -513,7 +513,7 @@ with_each_engine! {
             let store = informer.store();
             let held = store.snapshot();
             assert!(store.get(e.key()).is_some() && held.by_index("node", "n1").unwrap().count() == 1);
-            assert_eq!(informer.lister().namespace("ns").list().len(), 1);
+            assert_eq!(informer.lister().namespace("ns").all().len(), 1);
             assert!(informer.wait_synced(SOON.into()).is_ok());
             assert!(matches!(informer.run(&Stop::new()), Err(RunError::AlreadyRan)));
             let other = informer.on(|_| ()).unwrap();

@@ -11,10 +11,19 @@ use crate::{
     queue::RealFifo,
     reflector::{self, Backoff, InitialState, OnUndecodable, RawSource, Reflector},
     source::{ListerWatcher, Scope},
-    store::{IndexError, IndexSpec, Writer},
-    sync::{Arc, Clock, Monitor, Stop, call_out::Foreign},
+    store::{Compare, IndexError, IndexSpec, Labels, LabelsOf, Waits, Writer},
+    sync::{
+        Arc, Clock, Monitor, Stop,
+        call_out::{self, Foreign, Site},
+    },
 };
-use std::{fmt, hash::Hash, marker::PhantomData, ops::RangeInclusive, time::Duration};
+use std::{
+    any::{Any, TypeId},
+    fmt,
+    hash::Hash,
+    ops::RangeInclusive,
+    time::Duration,
+};
 
 /// Why an informer could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -23,17 +32,27 @@ pub enum BuildError {
     /// Two indices have the same name, or a name is not fit.
     #[error(transparent)]
     Index(#[from] IndexError),
+    /// A label is to be indexed, but the transform makes objects of another type than the source's.
+    #[error(
+        "label {label:?} cannot be indexed: the labels of these objects are not known; say how to read them with `.labels(..)`"
+    )]
+    NoLabels {
+        /// The label.
+        label: String,
+    },
 }
 
 /// Builds a [`SharedInformer`]; see [`SharedInformer::builder`].
 #[must_use = "a builder does nothing until `build`"]
 pub struct InformerBuilder<T> {
     source: Arc<dyn RawSource>,
+    compare: Compare,
     options: reflector::Options,
     indices: Vec<IndexSpec>,
+    labels: Option<LabelsOf<T>>,
+    indexed_labels: Vec<String>,
     wiring: Engine,
     hook: Option<Hook>,
-    _type: PhantomData<fn() -> T>,
 }
 
 impl<T: Send + Sync + 'static> InformerBuilder<T> {
@@ -43,13 +62,16 @@ impl<T: Send + Sync + 'static> InformerBuilder<T> {
         E: fmt::Display + 'static,
         F: Fn(L::Object) -> Result<T, E> + Send + Sync + 'static,
     {
+        let source = Arc::new(source);
         Self {
+            compare: compare_by(&source),
+            labels: labels_by(&source),
             source: reflector::ingest(source, transform),
             options: reflector::Options { name: "informer".into(), ..reflector::Options::default() },
             indices: Vec::new(),
+            indexed_labels: Vec::new(),
             wiring: Engine::default(),
             hook: None,
-            _type: PhantomData,
         }
     }
 
@@ -126,6 +148,21 @@ impl<T: Send + Sync + 'static> InformerBuilder<T> {
         self
     }
 
+    /// How to read the labels of an object, for listers. Default: as the source does ([`ListerWatcher::labels`]), as long
+    /// as the transform leaves its type.
+    pub fn labels(mut self, f: impl Fn(&T, &mut dyn FnMut(&str, &str)) + Send + Sync + 'static) -> Self {
+        let f = Foreign::new(f);
+        self.labels = Some(Arc::new(move |value, emit| f(value, emit)));
+        self
+    }
+
+    /// Indexes the objects by the value of a label: a lister's selector that names values of it reads the index. It is an
+    /// index like others, of `String`s, named `label:` and the label.
+    pub fn label_index(mut self, label: impl Into<String>) -> Self {
+        self.indexed_labels.push(label.into());
+        self
+    }
+
     /// On which threads the stages run. Default: [`Engine::Merged`].
     pub fn engine(mut self, engine: Engine) -> Self {
         self.wiring = engine;
@@ -151,14 +188,19 @@ impl<T: Send + Sync + 'static> InformerBuilder<T> {
     /// # Errors
     /// [`BuildError`].
     pub fn build(self) -> Result<SharedInformer<T>, BuildError> {
-        let Self { source, mut options, indices, wiring, hook, .. } = self;
+        let Self { source, compare, mut options, mut indices, labels, indexed_labels, wiring, hook } = self;
         let (name, clock) = (options.name.clone(), options.clock.clone());
+        for label in &indexed_labels {
+            let of = labels.clone().ok_or_else(|| BuildError::NoLabels { label: label.clone() })?;
+            indices.push(Labels::index(label, of));
+        }
+        let labels = Arc::new(Labels::new(labels, indexed_labels));
         let stop = Stop::with_clock(&clock);
         let writer = Writer::new(indices)?;
         let reader = writer.reader();
         let observer = Arc::new(Observer::new(hook, stop.clone()));
         let processor = Arc::new(Processor::new(&clock, reader.clone(), observer.clone()));
-        let engine = Arc::new(StoreEngine::new(writer, processor.clone(), observer.clone()));
+        let engine = Arc::new(StoreEngine::new(writer, processor.clone(), observer.clone(), Waits::new(&name, &clock, compare)));
         let queue = (wiring == Engine::Decoupled).then(|| Arc::new(RealFifo::new(&name, &clock)));
         let sink: Arc<dyn DeltaSink<_>> = match &queue {
             Some(queue) => queue.clone(),
@@ -168,8 +210,32 @@ impl<T: Send + Sync + 'static> InformerBuilder<T> {
         options.hook = Some(Arc::new(move |e| told.tell(&InformerEvent::Reflector(e))));
         let reflector = Arc::new(Reflector::erased(source, sink, options));
         let state = Monitor::new(InformerState::New);
-        Ok(SharedInformer::from_inner(Inner { name, clock, reflector, engine, queue, processor, reader, observer, stop, state }))
+        let inner = Inner { name, clock, reflector, engine, queue, processor, reader, observer, stop, state };
+        Ok(SharedInformer::from_inner(inner, labels))
     }
+}
+
+/// The source's order of versions. It asks for the source only while that is there: a reader of the store needs none
+/// when the informer is gone.
+fn compare_by<L: ListerWatcher>(source: &Arc<L>) -> Compare {
+    let source = Arc::downgrade(source);
+    Box::new(move |a, b| {
+        let source = Foreign::new(source.upgrade()?);
+        call_out::call(Site::Source, || source.compare(a, b)).ok().flatten()
+    })
+}
+
+/// The labels that the source reads, when the objects stored are of its type.
+fn labels_by<L: ListerWatcher, T: 'static>(source: &Arc<L>) -> Option<LabelsOf<T>> {
+    if TypeId::of::<T>() != TypeId::of::<L::Object>() {
+        return None;
+    }
+    let source = Foreign::new(source.clone());
+    Some(Arc::new(move |value: &T, emit| {
+        if let Some(object) = (value as &dyn Any).downcast_ref::<L::Object>() {
+            source.labels(object, emit);
+        }
+    }))
 }
 
 impl<T> fmt::Debug for InformerBuilder<T> {

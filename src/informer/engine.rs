@@ -5,7 +5,7 @@ use crate::{
     flow::{Delta, DeltaSink, KeyRef, Object, ObjectKey, Opaque, SinkError},
     processor::{Processor, Report},
     reflector::ReflectorEvent,
-    store::{AnyReader, Gauge, Publication, Writer},
+    store::{AnyReader, Gauge, Publication, Waits, Writer},
     sync::{
         Arc, Deadline, Monitor, Once, Stop, Turn, Wake,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -104,6 +104,8 @@ pub(super) struct StoreEngine {
     reader: AnyReader,
     processor: Arc<Processor>,
     observer: Arc<Observer>,
+    /// Those who wait for publications.
+    pub(super) waits: Arc<Waits>,
     pub(super) first: Monitor<FirstState>,
     /// There may be something of older versions to free now.
     owes: AtomicBool,
@@ -127,10 +129,11 @@ pub(super) enum FirstState {
 }
 
 impl StoreEngine {
-    pub(super) fn new(writer: Writer, processor: Arc<Processor>, observer: Arc<Observer>) -> Self {
-        let reader = writer.reader();
+    pub(super) fn new(writer: Writer, processor: Arc<Processor>, observer: Arc<Observer>, waits: Waits) -> Self {
+        let (reader, waits) = (writer.reader(), Arc::new(waits));
         let (turn, first) = (Turn::new((writer, VecDeque::new())), Monitor::new(FirstState::Awaited));
-        Self { turn, reader, processor, observer, first, owes: AtomicBool::new(false), owes_later: AtomicBool::new(false) }
+        let (owes, owes_later) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { turn, reader, processor, observer, waits, first, owes, owes_later }
     }
 }
 
@@ -180,7 +183,11 @@ impl StoreEngine {
 
     /// Store first, then listeners: a handler that is told of an event finds its effect in the store.
     fn steps(&self, writer: &mut Writer, deltas: &mut VecDeque<Delta<Opaque>>) {
-        while let Some(publication) = writer.apply(deltas) {
+        loop {
+            if let Some(Delta::ReplacedAll { new_era: true, .. }) = deltas.front() {
+                self.waits.era_begins(self.reader.snapshot().seq() + 1);
+            }
+            let Some(publication) = self.waits.publish(|| writer.apply(deltas)) else { return };
             self.observer.published(&publication);
             let synced = publication.initial_done && !publication.was_done;
             self.processor.distribute(publication);

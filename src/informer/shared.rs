@@ -22,7 +22,7 @@ use crate::{
     queue::{Closed, RealFifo},
     reflector::{self, Health, Reflector},
     source::ListerWatcher,
-    store::{AnyReader, Lister, StoreReader},
+    store::{AnyReader, Labels, Lister, Reason, StoreReader},
     sync::{
         Arc, Clock, Deadline, Door, JoinHandle, Monitor, Mutex, Stop, Synced, WaitError,
         atomic::Ordering,
@@ -30,7 +30,7 @@ use crate::{
         keep, spawn,
     },
 };
-use std::{fmt, io, marker::PhantomData};
+use std::{fmt, io};
 
 /// Deltas that the decoupled engine takes at once.
 const TAKE: usize = 256;
@@ -98,7 +98,7 @@ pub enum RunError {
 /// to the `observe` hook. client-go: `SharedIndexInformer`.
 pub struct SharedInformer<T> {
     handle: Arc<LastHandle>,
-    _type: PhantomData<fn() -> T>,
+    labels: Arc<Labels<T>>,
 }
 
 /// Stops the informer when the last handle goes. Does not wait for `run`, since that may be the thread it happens on; an
@@ -143,8 +143,11 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
         InformerBuilder::new(source, transform)
     }
 
-    pub(super) fn from_inner(inner: Inner) -> Self {
-        Self { handle: Arc::new(LastHandle(Arc::new(inner))), _type: PhantomData }
+    pub(super) fn from_inner(inner: Inner, labels: Arc<Labels<T>>) -> Self {
+        let inner = Arc::new(inner);
+        let weak = Arc::downgrade(&inner);
+        inner.engine.waits.ask(weak);
+        Self { handle: Arc::new(LastHandle(inner)), labels }
     }
 
     fn inner(&self) -> &Arc<Inner> {
@@ -245,12 +248,12 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
 
     /// Reads what is stored. Works before, while and after the informer runs.
     pub fn store(&self) -> StoreReader<T> {
-        self.inner().reader.typed()
+        self.inner().reader.typed().waiting(&self.inner().engine.waits)
     }
 
-    /// Lists what is stored, all or by namespace.
+    /// Lists what is stored: all, by namespace, by label.
     pub fn lister(&self) -> Lister<T> {
-        self.store().lister()
+        Lister::of(self.store(), self.labels.clone())
     }
 
     /// Where it is in its life. *Blocks*: briefly.
@@ -302,8 +305,9 @@ impl Inner {
             Some(queue) => self.run_decoupled(queue),
             None => reflect(&self.reflector, &self.stop),
         };
-        // Whatever ended it, the listeners end with it.
+        // Whatever ended it, the listeners end with it. A handler may be waiting for a publication, and there are no more.
         self.stop.stop();
+        self.engine.waits.end();
         self.close_processor();
         if let Some((handler, message)) = self.observer.aborted() {
             outcome = outcome.and(Err(RunError::HandlerPanicked { handler: handler.clone(), message: message.clone() }));
@@ -357,6 +361,7 @@ impl Inner {
             *state = InformerState::Stopped;
         }
         self.state.notify_all();
+        self.engine.waits.end();
         self.engine.ended();
         self.processor.stop();
         if call_out::inside().is_none() {
@@ -374,6 +379,7 @@ impl Inner {
 
     fn end(&self) {
         self.stop.stop();
+        self.engine.waits.end();
         self.close_processor();
         *self.state.lock() = InformerState::Stopped;
         self.state.notify_all();
@@ -402,6 +408,13 @@ impl Inner {
     }
 }
 
+/// For those who wait for a publication.
+impl Reason for Inner {
+    fn reason(&self) -> Option<String> {
+        self.why_no_first_state().or_else(|| self.last_error())
+    }
+}
+
 /// Runs a part of the crate itself; a panic there is an error, never a silent end.
 fn guard<R>(part: &str, f: impl FnOnce() -> R) -> Result<R, RunError> {
     call_out::guard(f).map_err(|message| RunError::ThreadPanicked { thread: part.to_owned(), message })
@@ -417,7 +430,7 @@ fn reflect(reflector: &Reflector<Opaque>, stop: &Stop) -> Result<(), RunError> {
 
 impl<T> Clone for SharedInformer<T> {
     fn clone(&self) -> Self {
-        Self { handle: self.handle.clone(), _type: PhantomData }
+        Self { handle: self.handle.clone(), labels: self.labels.clone() }
     }
 }
 

@@ -2,10 +2,12 @@
 
 mod error;
 mod http;
+mod selector;
 mod shard;
 
 pub use error::{SourceError, SourceErrorKind};
 pub use http::{HttpAnswer, RequestKind};
+pub use selector::{Selector, SelectorError};
 pub use shard::{Shard, ShardError};
 
 use crate::{
@@ -19,7 +21,7 @@ use std::{cmp::Ordering, ops::ControlFlow, time::Duration};
 pub struct Scope {
     /// Only this namespace; all when `None`.
     pub namespace: Option<String>,
-    /// A label selector in Kubernetes' syntax.
+    /// A label selector in Kubernetes' syntax; [`Selector`] checks and writes them.
     pub labels: Option<String>,
     /// A field selector in Kubernetes' syntax.
     pub fields: Option<String>,

@@ -23,6 +23,12 @@
 //!   index; it is reported with the publication, and everything else is applied (P9,
 //!   `b_61_an_index_that_fails_refuses_the_update_whole`). client-go stores first and panics half-way.
 //!
+//! * Whoever waits for a version or a condition looks at what is published, first and again after each publication; it
+//!   misses none and polls nothing, and a publication that nobody waits for costs one fence and one load more
+//!   (`a_waiter_looks_once_for_each_publication_and_never_by_itself`; `wait.rs` has the argument).
+//! * Lists by label are the same with and without an index
+//!   (`an_index_changes_how_long_a_list_takes_and_nothing_else`).
+//!
 //! # Argument
 //! The current version is in a cell (`cell.rs`): readers take no lock, and neither side waits for the other. The swap in it is the
 //! linearization point of a publication; a reader that looks later has the new version or a later one. What is replaced
@@ -51,20 +57,54 @@ mod reader;
 mod reclaim;
 mod table;
 mod version;
+mod wait;
 mod writer;
 
 pub(crate) use diff::Diff;
 pub(crate) use index::IndexSpec;
 pub use index::{Index, IndexError, IndexRef};
-pub use lister::{Lister, NamespaceLister};
+pub(crate) use lister::{Labels, LabelsOf};
+pub use lister::{Lister, NamespaceLister, SelectError};
 pub use reader::{Snapshot, StoreReader};
 pub(crate) use reclaim::Gauge;
 pub(crate) use version::{AnyReader, AnySnapshot};
+pub(crate) use wait::{Compare, Reason, Waits};
 pub(crate) use writer::{Changes, Publication, Writer};
 
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
+mod door_tests;
 #[cfg(all(test, informer_shuttle))]
 mod freeze;
 #[cfg(all(test, informer_loom))]
 mod model;
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests;
+#[cfg(all(test, informer_loom))]
+mod wait_model;
+
+/// What readers are handed is shared, and cannot be changed through it (B-74). A type that can change behind a shared
+/// reference (a `Mutex`, a `Cell`) is the user's own choice.
+///
+/// ```
+/// fn read(object: informer::flow::Object<String>) -> usize {
+///     let other = object.clone();
+///     other.len()
+/// }
+/// ```
+///
+/// ```compile_fail,E0596
+/// fn change(object: informer::flow::Object<String>) {
+///     let mut other = object.clone();
+///     other.push('!');
+/// }
+/// ```
+///
+/// ```compile_fail,E0596
+/// fn change(snapshot: informer::store::Snapshot<String>) {
+///     for value in snapshot.iter() {
+///         value.push('!');
+///     }
+/// }
+/// ```
+#[cfg(doctest)]
+mod b_74_what_is_stored_cannot_be_changed_under_others {}

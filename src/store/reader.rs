@@ -1,10 +1,13 @@
 //! The typed shells: [`Snapshot`] and [`StoreReader`].
 
 use super::{
-    AnyReader, AnySnapshot, Index, IndexError, IndexRef, Lister,
+    AnyReader, AnySnapshot, Index, IndexError, IndexRef, Waits,
     index::{IndexVersion, named},
 };
-use crate::flow::{AsKey, KeyRef, KnownObjects, Object, ObjectKey};
+use crate::{
+    flow::{AsKey, KeyRef, KnownObjects, Object, ObjectKey},
+    sync::{Arc, Deadline, WaitError},
+};
 use std::{borrow::Borrow, fmt, hash::Hash, marker::PhantomData};
 
 pub(super) fn index_of<V: 'static>(snapshot: &AnySnapshot, name: &str) -> Result<Index<V>, IndexError> {
@@ -143,17 +146,25 @@ impl<T> fmt::Debug for Snapshot<T> {
 /// Reads the store. Clones are handles to the same store; they outlive the informer and then show its last state.
 ///
 /// Each method sees the store at one instant of its own; for several reads of one instant take a
-/// [`StoreReader::snapshot`]. What it returns is owned. *Blocks*: never, none of its methods (`store/freeze.rs`).
+/// [`StoreReader::snapshot`]. What it returns is owned. *Blocks*: never (`store/freeze.rs`), but for the
+/// two methods that wait.
 ///
 /// client-go: the reading half of `Indexer`.
 pub struct StoreReader<T> {
     any: AnyReader,
+    /// `None`: nobody tells of publications.
+    waits: Option<Arc<Waits>>,
     of: PhantomData<fn() -> T>,
 }
 
 impl<T: 'static> StoreReader<T> {
     pub(super) fn of(any: AnyReader) -> Self {
-        Self { any, of: PhantomData }
+        Self { any, waits: None, of: PhantomData }
+    }
+
+    /// Whoever publishes does so through `waits`.
+    pub(crate) fn waiting(self, waits: &Arc<Waits>) -> Self {
+        Self { waits: Some(waits.clone()), ..self }
     }
 
     /// The store as it is now.
@@ -208,9 +219,65 @@ impl<T: 'static> StoreReader<T> {
         self.any.peek(|version| version.version.to_string())
     }
 
-    /// The lister over this store.
-    pub fn lister(&self) -> Lister<T> {
-        Lister::of(self.clone())
+    /// Waits until the store holds everything that the source had done at `version`, or more; returns the store as it is
+    /// then. So whoever has written to the source waits here for the version that was answered, and then reads what
+    /// they wrote.
+    ///
+    /// What the source orders ([`ListerWatcher::compare`](crate::source::ListerWatcher::compare)) counts as reached when
+    /// the store is at that version or a later one. Of versions that are not ordered only the very same one does; a store
+    /// that passes it within one batch is then never seen at it, so wait for the object with
+    /// [`StoreReader::wait_until`] instead.
+    ///
+    /// *Blocks*: until then or until `deadline`, on the informer's clock; without looking again before something was
+    /// published. A publication does not wait for it.
+    ///
+    /// # Errors
+    /// * `Timeout`, which names the version that is missing and the one that is there;
+    /// * `Stopped` when the informer has ended before;
+    /// * `EraReset` when the source began a new era of versions meanwhile, with which `version` cannot be compared;
+    /// * `WouldDeadlock` in a transform, an index function, a hook or a source, on which the next publication may depend.
+    ///   Handlers and reconcilers may wait: no publication waits for them.
+    pub fn wait_for_version(&self, version: &str, deadline: impl Into<Deadline>) -> Result<Snapshot<T>, WaitError> {
+        let began_at = self.any.snapshot().seq();
+        let look = |waits: &Waits| {
+            let now = self.any.snapshot();
+            if waits.era_began_after(began_at) {
+                return Some(Err(WaitError::EraReset));
+            }
+            waits.reaches(now.version(), version).then(|| Ok(now.typed()))
+        };
+        self.wait(deadline.into(), look, || format!("version {version:?}"))
+    }
+
+    /// Waits until `wanted` says yes to the store as it is then, which is returned. It is asked at once, and after each
+    /// publication (several may pass between two questions), on this thread, without a lock held; a panic in it is the
+    /// caller's.
+    ///
+    /// *Blocks*: as [`StoreReader::wait_for_version`].
+    ///
+    /// # Errors
+    /// `Timeout`, `Stopped` and `WouldDeadlock`, as [`StoreReader::wait_for_version`].
+    pub fn wait_until(
+        &self,
+        mut wanted: impl FnMut(&Snapshot<T>) -> bool,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Snapshot<T>, WaitError> {
+        let look = |_: &Waits| {
+            let now = self.snapshot();
+            wanted(&now).then_some(Ok(now))
+        };
+        self.wait(deadline.into(), look, || "what is waited for".to_owned())
+    }
+
+    fn wait<R>(
+        &self,
+        deadline: Deadline,
+        mut look: impl FnMut(&Waits) -> Option<Result<R, WaitError>>,
+        missing: impl FnOnce() -> String,
+    ) -> Result<R, WaitError> {
+        // Without anybody who publishes nothing can come.
+        let Some(waits) = &self.waits else { return Err(WaitError::Stopped) };
+        waits.wait(deadline, || look(waits), || format!("{} (the store is at version {:?})", missing(), self.version()))
     }
 }
 
@@ -226,7 +293,7 @@ impl<T: Send + Sync + 'static> KnownObjects<T> for StoreReader<T> {
 
 impl<T> Clone for StoreReader<T> {
     fn clone(&self) -> Self {
-        Self { any: self.any.clone(), of: PhantomData }
+        Self { any: self.any.clone(), waits: self.waits.clone(), of: PhantomData }
     }
 }
 

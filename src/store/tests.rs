@@ -1,8 +1,8 @@
 //! The store against a plain model, and its promises one by one.
 
-use super::{AnyReader, AnySnapshot, Changes, Diff, IndexError, IndexSpec, Publication, StoreReader, Writer};
+use super::{AnyReader, AnySnapshot, Changes, Diff, IndexError, IndexSpec, Publication, Writer};
 use crate::{
-    flow::{Change, Deleted, Delta, Event, KeyRef, KnownObjects, Meta, Object, ObjectKey, Opaque},
+    flow::{Change, Deleted, Delta, Event, KeyRef, KnownObjects, Object, ObjectKey, Opaque},
     sync::{
         Arc, Clock, Mutex, Once,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -790,26 +790,6 @@ fn indices_are_found_by_name_and_by_typed_handle_and_mistakes_are_told() {
     // A handle belongs to one store.
     let other = Writer::new(vec![identity()]).unwrap().reader().typed::<u32>();
     assert!(matches!(other.by_index(&identity_index, &7), Err(IndexError::Unknown { .. })));
-}
-
-#[test]
-fn listers_give_owned_objects_of_everything_or_of_one_namespace() {
-    let mut writer = Writer::new(vec![]).unwrap();
-    let put = |namespace, name| Delta::Added(Object::new(Meta { namespace, name, version: "1", uid: "" }, 0u32).unwrap().erase());
-    apply(&mut writer, [put("b", "x"), put("a-", "y"), put("", "n"), put("a", "z"), put("a", "x"), put("a!", "y")]);
-    let reader: StoreReader<u32> = writer.reader().typed();
-    let keys = |mut objects: Vec<Object<u32>>| {
-        objects.sort_by_key(|o| Object::key(o).clone());
-        objects.iter().map(|o| Object::key(o).to_string()).collect::<Vec<_>>().join(" ")
-    };
-    let lister = reader.lister();
-    assert_eq!(keys(lister.list()), "n a/x a/z a!/y a-/y b/x");
-    assert_eq!(keys(lister.namespace("a").list()), "a/x a/z");
-    assert_eq!(keys(lister.namespace("a!").list()), "a!/y");
-    assert_eq!(keys(lister.namespace("none").list()), "");
-    assert_eq!(keys(lister.namespace("").list()), "n a/x a/z a!/y a-/y b/x");
-    assert!(lister.namespace("a").get("z").is_some() && lister.namespace("a").get("y").is_none());
-    assert!(lister.namespace("").get("n").is_some() && lister.get(&("b", "x")).is_some());
 }
 
 #[test]

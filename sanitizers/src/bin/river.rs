@@ -131,7 +131,7 @@ fn river(engine: Engine) {
                 let later = store.get(&(namespace, name.as_str())).map_or(0, |o| o.generation);
                 let on_node = store.by_index("node", "n1").unwrap().len() as u64;
                 assert!(all > 0 || snapshot.is_empty());
-                assert!(later + on_node < u64::MAX && lister.list().len() <= OBJECTS);
+                assert!(later + on_node < u64::MAX && lister.all().len() <= OBJECTS);
                 if round % 16 == 0 {
                     // Joins and leaves while the others are told.
                     let mut told = Vec::new();
