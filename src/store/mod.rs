@@ -28,6 +28,8 @@
 //!   (`a_waiter_looks_once_for_each_publication_and_never_by_itself`; `wait.rs` has the argument).
 //! * Lists by label are the same with and without an index
 //!   (`an_index_changes_how_long_a_list_takes_and_nothing_else`).
+//! * What was written and has not come back yet can be laid over the store; what is read is then never older than an answer
+//!   of the source, nor than the store (`a_read_is_never_older_than_the_store_and_never_older_than_an_answer`; `overlay.rs`).
 //!
 //! # Argument
 //! The current version is in a cell (`cell.rs`): readers take no lock, and neither side waits for the other. The swap in it is the
@@ -53,6 +55,7 @@ mod directory;
 mod index;
 mod lister;
 mod node;
+mod overlay;
 mod reader;
 mod reclaim;
 mod table;
@@ -65,6 +68,7 @@ pub(crate) use index::IndexSpec;
 pub use index::{Index, IndexError, IndexRef};
 pub(crate) use lister::{Labels, LabelsOf};
 pub use lister::{Lister, NamespaceLister, SelectError};
+pub use overlay::ReadYourWrites;
 pub use reader::{Snapshot, StoreReader};
 pub(crate) use reclaim::Gauge;
 pub(crate) use version::{AnyReader, AnySnapshot};
@@ -77,6 +81,8 @@ mod door_tests;
 mod freeze;
 #[cfg(all(test, informer_loom))]
 mod model;
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
+mod overlay_tests;
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests;
 #[cfg(all(test, informer_loom))]

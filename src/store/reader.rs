@@ -269,6 +269,11 @@ impl<T: 'static> StoreReader<T> {
         self.wait(deadline.into(), look, || "what is waited for".to_owned())
     }
 
+    /// Those who wait with it; none when nobody tells of publications.
+    pub(super) fn waits(&self) -> Option<&Waits> {
+        self.waits.as_deref()
+    }
+
     fn wait<R>(
         &self,
         deadline: Deadline,

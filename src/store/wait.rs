@@ -25,7 +25,7 @@
 //! announcement, and whoever has seen only earlier publications knows that theirs have a smaller number.
 
 use crate::sync::{
-    Clock, Deadline, Door, Mutex, Once, Unparker, WaitError, Weak,
+    Clock, Deadline, Door, Instant, Mutex, Once, Unparker, WaitError, Weak,
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
     call_out::{self, Site},
     keep, park, unparker,
@@ -122,6 +122,16 @@ impl Waits {
         for waiter in all {
             waiter.unpark();
         }
+    }
+
+    /// Now, on the informer's clock.
+    pub(super) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// The source's order of two versions of one era. The source's code runs in it, contained.
+    pub(super) fn compare(&self, a: &str, b: &str) -> Option<cmp::Ordering> {
+        (self.compare)(a, b)
     }
 
     /// Whether a store at version `now` has reached `wanted`, both of one era.
