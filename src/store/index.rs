@@ -28,7 +28,7 @@ use super::{
     reclaim::Waste,
 };
 use crate::{
-    flow::{Object, Opaque},
+    flow::{Object, ObjectKey, Opaque},
     sync::{
         Arc,
         call_out::{self, Foreign, Panicked, Site},
@@ -71,6 +71,19 @@ pub enum IndexError {
         /// The type it was taken for.
         asked: &'static str,
     },
+    /// Its function panicked for an object that is stored when the index was to be added.
+    #[error("the function of index {name:?} failed{}: {why}", .key.as_ref().map(|k| format!(" for {k}")).unwrap_or_default())]
+    Failed {
+        /// The index.
+        name: String,
+        /// Which object, when it is one of an informer.
+        key: Option<ObjectKey>,
+        /// What it did.
+        why: Panicked,
+    },
+    /// Asked for from inside a write of this very store: by an index function, or by `Eq` of a key.
+    #[error("an index must not be added from inside a write of its store; add it after the index function has returned")]
+    Reentrant,
 }
 
 /// An index to be, of a store of `E`: its name and its function.

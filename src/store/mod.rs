@@ -30,6 +30,8 @@
 //!   (`an_index_changes_how_long_a_list_takes_and_nothing_else`).
 //! * What was written and has not come back yet can be laid over the store; what is read is then never older than an answer
 //!   of the source, nor than the store (`a_read_is_never_older_than_the_store_and_never_older_than_an_answer`; `overlay.rs`).
+//! * [`Indexer`] is the same tree for values of any kind, written by any thread; a write that an index refuses changes
+//!   nothing and is an error (`an_indexer_behaves_as_its_plain_model`; `indexer.rs`).
 //!
 //! # Argument
 //! The current version is in a cell (`cell.rs`): readers take no lock, and neither side waits for the other. The swap in it is the
@@ -47,12 +49,15 @@
 //! versions of whatever is stored, `writer.rs` makes them from deltas, `diff.rs` compares two, skipping what they share.
 //! Objects stand in no order of keys.
 //!
-//! Nothing of this room names the type of the objects but the shells [`Snapshot`], [`StoreReader`] and [`Lister`].
+//! Nothing of this room names the type of the objects but the shells [`Snapshot`], [`StoreReader`] and [`Lister`], and
+//! [`ReadYourWrites`]. [`Indexer`] and [`ExpirationStore`] are over `table.rs` as well.
 
 mod cell;
 mod diff;
 mod directory;
+mod expiration;
 mod index;
+mod indexer;
 mod lister;
 mod node;
 mod overlay;
@@ -64,13 +69,15 @@ mod wait;
 mod writer;
 
 pub(crate) use diff::Diff;
+pub use expiration::{ExpirationStore, Unexpired};
 pub(crate) use index::IndexSpec;
 pub use index::{Index, IndexError, IndexRef};
+pub use indexer::{Indexer, IndexerSnapshot, RefusedWrite, Stored, Write, WriteError};
 pub(crate) use lister::{Labels, LabelsOf};
 pub use lister::{Lister, NamespaceLister, SelectError};
 pub use overlay::ReadYourWrites;
 pub use reader::{Snapshot, StoreReader};
-pub(crate) use reclaim::Gauge;
+pub use reclaim::Gauge;
 pub(crate) use version::{AnyReader, AnySnapshot};
 pub(crate) use wait::{Compare, Reason, Waits};
 pub(crate) use writer::{Changes, Publication, Writer};
@@ -79,6 +86,10 @@ pub(crate) use writer::{Changes, Publication, Writer};
 mod door_tests;
 #[cfg(all(test, informer_shuttle))]
 mod freeze;
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
+mod indexer_tests;
+#[cfg(all(test, informer_shuttle))]
+mod lin;
 #[cfg(all(test, informer_loom))]
 mod model;
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]

@@ -151,15 +151,15 @@ impl<E> Pile<E> {
 
 /// What a store keeps for whoever looks at older versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Gauge {
+pub struct Gauge {
     /// Replaced versions that somebody has, or had when it was last looked.
-    pub(crate) versions: usize,
+    pub versions: usize,
     /// Nodes, values and objects that only those have.
-    pub(crate) pinned: usize,
+    pub pinned: usize,
     /// The same, of versions that nobody has, waiting to be freed.
-    pub(crate) waiting: usize,
+    pub waiting: usize,
     /// Versions that somebody was in the middle of reading when it was last looked. Nobody tells of the end of that.
-    pub(crate) standing: usize,
+    pub standing: usize,
 }
 
 /// See the file's text. There is one per store, and one thread at a time has it.

@@ -41,6 +41,12 @@ pub(super) struct Refused {
     pub(super) why: Panicked,
 }
 
+/// Why an index was not added.
+pub(super) enum AddIndex<E> {
+    Duplicate,
+    Failed(E, Panicked),
+}
+
 /// What a step has to find out before it changes anything.
 type Plan = Vec<Option<Resolved>>;
 
@@ -72,6 +78,43 @@ impl<E: Item> Table<E> {
     pub(super) fn draft(&mut self) -> Draft<'_, E> {
         let next = self.current.next();
         Draft { waste: Waste::of(next.seq), next, table: self, unsteady: 0 }
+    }
+
+    /// Adds an index of what is stored, built aside and published as one version in which nothing else differs. When its
+    /// function fails for an object, that object is returned and nothing is changed.
+    pub(super) fn add_index(&mut self, spec: IndexSpec<E>, budget: usize) -> Result<Freed<E>, AddIndex<E>> {
+        if self.current.indices.iter().any(|index| index.definition.name() == spec.name()) {
+            return Err(AddIndex::Duplicate);
+        }
+        let (mut index, function) = spec.split();
+        let mut draft = self.draft();
+        let (mut build, mut marks) = (Build::default(), Vec::new());
+        for item in draft.next.items.iter() {
+            let new = match function.resolve(None, Some(item), &index) {
+                Ok(Resolved::Same) => continue,
+                Ok(Resolved::Change { new, .. }) => new,
+                Err(Unresolved::New(why)) => {
+                    let item = item.clone();
+                    build.finish(&mut draft.waste);
+                    index.dismantle(&mut |value| drop(value.free()));
+                    return Err(AddIndex::Failed(item, why));
+                }
+                // There is no old object.
+                Err(Unresolved::Old) => continue,
+            };
+            let id = draft.next.id_of(item);
+            marks.push((item.hash(), item.address(), new.len()));
+            new.into_iter().for_each(|(value, _)| build.add(&mut index, value, id, &mut draft.waste));
+        }
+        build.finish(&mut draft.waste);
+        draft.next.indices.push(index);
+        for (hash, address, more) in marks {
+            let is = |e: &E| e.address() == address;
+            let mark = usize::from(draft.next.items.mark(hash, is).unwrap_or(0)) + more;
+            draft.next.items.set_mark(hash, mark.min(usize::from(MANY)) as u8, is, &mut draft.waste);
+        }
+        draft.table.functions.push(function);
+        Ok(draft.publish(budget))
     }
 
     /// Frees so many of the things that nobody has any more: whether there are more of them.
@@ -131,9 +174,9 @@ impl Build {
         }
     }
 
-    /// Ids came in their order.
     fn finish<E>(self, waste: &mut Waste<E>) {
-        for (leaf, ids) in self.ids.into_values() {
+        for (leaf, mut ids) in self.ids.into_values() {
+            ids.sort_unstable();
             leaf.edit(|value| value.ids = Tree::build(ids.into_iter().map(|id| (id, 0)).collect(), waste));
         }
     }
