@@ -41,7 +41,7 @@
 #![allow(unsafe_code)]
 
 use crate::sync::{
-    Turn,
+    Mutex,
     atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence},
     constant, keep, order, thread_local,
 };
@@ -77,9 +77,10 @@ impl<T> Held<T> {
     }
 
     /// Whether this is the only handle. Then nobody can make another but through it, and whatever was done through the
-    /// others is visible.
+    /// others is visible. (Dropping the handle after that would see to it as well, which is what the store does before it
+    /// frees anything; so no model misses the acquire here.)
     pub(super) fn is_only(&self) -> bool {
-        self.counted().count.load(order("cell: the only handle is seen", Ordering::Acquire)) == 1
+        self.counted().count.load(Ordering::Acquire) == 1
     }
 
     fn give_up(counted: NonNull<Counted<T>>) -> usize {
@@ -130,13 +131,13 @@ impl<T> Drop for Held<T> {
 pub(super) struct VersionCell<T> {
     /// Stands for one count of what it points to.
     current: AtomicPtr<Counted<T>>,
-    /// The publishers' turn, with what was replaced and may still be in a slot.
-    retired: Turn<Vec<Held<T>>>,
+    /// What was replaced and may still be in a slot; publishers wait for each other here.
+    retired: Mutex<Vec<Held<T>>>,
 }
 
 impl<T: Send + Sync> VersionCell<T> {
     pub(super) fn new(first: Held<T>) -> Self {
-        Self { current: AtomicPtr::new(first.into_raw()), retired: Turn::new(Vec::new()) }
+        Self { current: AtomicPtr::new(first.into_raw()), retired: Mutex::new(Vec::new()) }
     }
 
     /// A handle to the current value.
@@ -176,25 +177,31 @@ impl<T: Send + Sync> VersionCell<T> {
 
     /// Puts `next` in the place of the current value, which is returned. *Blocks*: only for another publisher.
     pub(super) fn publish(&self, next: Held<T>) -> Held<T> {
-        let mut retired = self.retired.take();
+        let mut retired = self.retired.lock();
         let old = self.current.swap(next.into_raw(), Ordering::AcqRel);
         if keep("cell: the writer's fence") {
             fence(Ordering::SeqCst);
         }
         // SAFETY: `current` stood for one count of it, which is now this handle's; the pointer is never null.
         let old = Held(unsafe { NonNull::new_unchecked(old) });
-        retired.push(old.clone());
-        let free = take_free(&mut retired);
+        let held = in_slots();
+        let free = take_free(&mut retired, &held);
+        if held.contains(&old.0.as_ptr().cast()) {
+            retired.push(old.clone());
+        }
         drop(retired);
-        // What a value holds may be the user's, so it is dropped after the turn.
+        // What a value holds may be the user's, so it is dropped after the lock.
         drop(free);
         old
     }
 
     /// Lets go of replaced values that are in no slot any more; how many are left. *Blocks*: as `publish`.
     pub(super) fn tidy(&self) -> usize {
-        let mut retired = self.retired.take();
-        let free = take_free(&mut retired);
+        let mut retired = self.retired.lock();
+        if retired.is_empty() {
+            return 0;
+        }
+        let free = take_free(&mut retired, &in_slots());
         let left = retired.len();
         drop(retired);
         drop(free);
@@ -204,12 +211,17 @@ impl<T: Send + Sync> VersionCell<T> {
     /// Replaced values that are kept because they were in a slot.
     #[cfg(test)]
     pub(super) fn retired(&self) -> usize {
-        self.retired.take().len()
+        self.retired.lock().len()
     }
 }
 
 /// Takes out what is in no slot.
-fn take_free<T>(retired: &mut Vec<Held<T>>) -> Vec<Held<T>> {
+fn take_free<T>(retired: &mut Vec<Held<T>>, held: &[*mut ()]) -> Vec<Held<T>> {
+    retired.extract_if(.., |r| !held.contains(&r.0.as_ptr().cast())).collect()
+}
+
+/// What is in a slot.
+fn in_slots() -> Vec<*mut ()> {
     let mut held = Vec::new();
     let mut slot = REGISTRY.load(Ordering::Acquire);
     // SAFETY: slots are never freed, and a slot is complete when it is put on the list.
@@ -220,7 +232,7 @@ fn take_free<T>(retired: &mut Vec<Held<T>>) -> Vec<Held<T>> {
         }
         slot = s.next.load(Ordering::Relaxed);
     }
-    retired.extract_if(.., |r| !held.contains(&r.0.as_ptr().cast())).collect()
+    held
 }
 
 impl<T> Drop for VersionCell<T> {
@@ -281,7 +293,7 @@ fn with_slot<R>(f: impl FnOnce(&'static Slot) -> R) -> R {
 #[cold]
 fn claim() -> &'static Slot {
     let mut slot = REGISTRY.load(order("cell: the list of slots is walked", Ordering::Acquire));
-    // SAFETY: as in `take_free`.
+    // SAFETY: as in `in_slots`.
     while let Some(s) = unsafe { slot.as_ref() } {
         if !s.taken.load(Ordering::Relaxed) && !s.taken.swap(true, order("cell: a slot is claimed", Ordering::Acquire)) {
             return s;
@@ -299,8 +311,7 @@ fn claim() -> &'static Slot {
     let mut head = REGISTRY.load(Ordering::Relaxed);
     loop {
         mine.next.store(head, Ordering::Relaxed);
-        let put = order("cell: a slot is put on the list", Ordering::AcqRel);
-        match REGISTRY.compare_exchange_weak(head, raw, put, Ordering::Relaxed) {
+        match REGISTRY.compare_exchange_weak(head, raw, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return mine,
             Err(now) => head = now,
         }
