@@ -42,7 +42,7 @@ const UNSAFE_FILES: &[&str] =
     &["src/flow/object.rs", "src/ring/segment.rs", "src/store/cell.rs", "src/store/node.rs", "src/sync/loom.rs"];
 
 /// How many checks are waived in docs/WAIVERS.md. Goes down only.
-const WAIVED: usize = 24;
+const WAIVED: usize = 23;
 
 /// Linux cuts longer names.
 const THREAD_NAME: usize = 15;

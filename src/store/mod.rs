@@ -71,7 +71,7 @@ mod writer;
 pub(crate) use diff::Diff;
 pub use expiration::{ExpirationStore, Unexpired};
 pub(crate) use index::IndexSpec;
-pub use index::{Index, IndexError, IndexRef};
+pub use index::{Index, IndexError, IndexRef, IndexStats};
 pub use indexer::{Indexer, IndexerSnapshot, RefusedWrite, Stored, Write, WriteError};
 pub(crate) use lister::{Labels, LabelsOf};
 pub use lister::{Lister, NamespaceLister, SelectError};
@@ -92,6 +92,11 @@ mod indexer_tests;
 mod lin;
 #[cfg(all(test, informer_loom))]
 mod model;
+#[cfg(any(all(test, not(informer_loom), not(informer_shuttle)), fuzzing))]
+mod script;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use script::fuzz;
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod overlay_tests;
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]

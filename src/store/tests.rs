@@ -1,8 +1,9 @@
 //! The store against a plain model, and its promises one by one.
 
-use super::{AnyReader, AnySnapshot, Changes, Diff, IndexError, IndexSpec, Publication, Writer};
+use super::script::*;
+use super::{AnyReader, Changes, Diff, IndexError, IndexSpec, Publication, Writer};
 use crate::{
-    flow::{Change, Deleted, Delta, Event, KeyRef, KnownObjects, Object, ObjectKey, Opaque},
+    flow::{Deleted, Delta, KeyRef, KnownObjects, Meta, Object, ObjectKey, Opaque},
     sync::{
         Arc, Clock, Mutex, Once,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -12,9 +13,8 @@ use crate::{
 };
 use proptest::{collection::vec, prelude::*};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
+    collections::{HashSet, VecDeque},
     hash::{Hash, Hasher},
-    ops::Deref,
 };
 
 mod memory;
@@ -64,37 +64,8 @@ fn missed(name: &str) -> Delta<Opaque> {
     Delta::Deleted(Deleted::Missed { key: key(name), last_known: None })
 }
 
-fn bookmark(version: &str) -> Delta<Opaque> {
-    Delta::Bookmark { version: version.into() }
-}
-
 fn whole(version: &str, objects: Vec<Object<Opaque>>) -> Delta<Opaque> {
     Delta::ReplacedAll { version: version.into(), objects, kept: vec![], complete: true, new_era: false }
-}
-
-/// A publication with the versions around it.
-struct Step {
-    old: AnySnapshot,
-    new: AnySnapshot,
-    publication: Publication,
-}
-
-impl Deref for Step {
-    type Target = Publication;
-    fn deref(&self) -> &Publication {
-        &self.publication
-    }
-}
-
-fn step(writer: &mut Writer, deltas: &mut VecDeque<Delta<Opaque>>) -> Option<Step> {
-    let old = writer.reader().snapshot();
-    let publication = writer.apply(deltas)?;
-    let new = writer.reader().snapshot();
-    assert_eq!((publication.was_done, publication.initial_done), (old.initial_done(), new.initial_done()));
-    if let Changes::All { old: before, new: after } = &publication.changes {
-        assert_eq!((before.seq(), after.seq()), (old.seq(), new.seq()));
-    }
-    Some(Step { old, new, publication })
 }
 
 /// Applies what makes one publication.
@@ -103,12 +74,6 @@ fn apply(writer: &mut Writer, deltas: impl Into<VecDeque<Delta<Opaque>>>) -> Ste
     let step = step(writer, &mut deltas).unwrap();
     assert!(deltas.is_empty(), "more than one publication");
     step
-}
-
-fn sorted<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
-    let mut items: Vec<T> = items.into_iter().collect();
-    items.sort();
-    items
 }
 
 fn each(publication: &Publication) -> Vec<String> {
@@ -125,108 +90,6 @@ fn all(publication: &Publication) -> Vec<String> {
     changes.iter().map(show).collect()
 }
 
-fn key_of<T>(change: &Change<T>) -> &ObjectKey {
-    match change {
-        Change::Added(o) | Change::Updated { new: o, .. } => Object::key(o),
-        Change::Deleted(d) => d.key(),
-    }
-}
-
-fn show<T>(change: &Change<T>) -> String {
-    match change {
-        Change::Added(o) => format!("A {o:?}"),
-        Change::Updated { old, new } => format!("U {old:?} -> {new:?}"),
-        Change::Deleted(Deleted::Observed(o)) => format!("D {o:?}"),
-        Change::Deleted(Deleted::Missed { key, last_known }) => format!("M {key} {last_known:?}"),
-    }
-}
-
-/// The remainders by 2 and by 3, the one by 2 twice; nothing for multiples of 10; panics for 13.
-fn emit_remainders(value: &u32, emit: Emit<'_, String>) {
-    if !value.is_multiple_of(10) {
-        emit(format!("{} by 2", value % 2));
-        assert_ne!(*value, 13, "thirteen");
-        emit(format!("{} by 3", value % 3));
-        emit(format!("{} by 2", value % 2));
-    }
-}
-
-fn remainders() -> IndexSpec {
-    IndexSpec::new("remainders", emit_remainders)
-}
-
-fn identity() -> IndexSpec {
-    IndexSpec::new("identity", |value: &u32, emit: Emit<'_, u32>| emit(*value))
-}
-
-/// Every object, and every index rebuilt from the objects, as text.
-fn contents(snapshot: &AnySnapshot) -> Vec<String> {
-    let typed = snapshot.typed::<u32>();
-    let mut out: Vec<String> = sorted(typed.objects().map(|o| format!("{o:?} = {}", **o)));
-    for value in typed.index_values("remainders").unwrap() {
-        let keys: Vec<_> = typed.index_keys("remainders", value.as_str()).unwrap().map(ToString::to_string).collect();
-        out.push(format!("{value}: {}", keys.join(" ")));
-    }
-    out.push(format!("{} {:?} {}", snapshot.seq(), snapshot.version(), snapshot.initial_done()));
-    out
-}
-
-/// That an index is what a rebuild from the objects would give.
-fn check_indices(snapshot: &AnySnapshot, reader: &AnyReader) {
-    let typed = snapshot.typed::<u32>();
-    let mut rebuilt: BTreeMap<String, Vec<&ObjectKey>> = BTreeMap::new();
-    for o in typed.objects() {
-        let mut values = BTreeSet::new();
-        emit_remainders(o, &mut |v| values.extend([v]));
-        values.into_iter().for_each(|v| rebuilt.entry(v).or_default().push(Object::key(o)));
-    }
-    rebuilt.values_mut().for_each(|keys| keys.sort());
-    let values: Vec<&String> = typed.index_values("remainders").unwrap();
-    assert_eq!(values, rebuilt.keys().collect::<Vec<_>>());
-    for (value, keys) in rebuilt {
-        assert_eq!(typed.index_keys("remainders", &*value).unwrap().collect::<Vec<_>>(), keys);
-        assert_eq!(sorted(typed.by_index("remainders", &*value).unwrap().map(Object::key)), keys);
-    }
-    let by_identity = reader.index::<u32>("identity").unwrap();
-    for o in typed.objects() {
-        assert!(typed.index_keys(&by_identity, &**o).unwrap().any(|k| k == Object::key(o)));
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Op {
-    Put {
-        key: usize,
-        version: usize,
-        value: u32,
-        updated: bool,
-    },
-    /// Hands in the very object that is stored.
-    Again {
-        key: usize,
-    },
-    Observed {
-        key: usize,
-        version: usize,
-    },
-    Missed {
-        key: usize,
-    },
-    Bookmark {
-        version: usize,
-    },
-    Replace {
-        listed: Vec<(usize, usize, u32)>,
-        kept: Vec<usize>,
-        complete: bool,
-        new_era: bool,
-        version: usize,
-    },
-}
-
-const KEYS: usize = 50;
-const VERSIONS: [&str; 5] = ["", "1", "2", "3", "x"];
-
 fn op() -> impl Strategy<Value = Op> {
     let (k, v, n) = (0..KEYS, 0..VERSIONS.len(), 0u32..21);
     prop_oneof![
@@ -242,216 +105,11 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn model_key(n: usize) -> ObjectKey {
-    ObjectKey::new(["", "a", "b"][n % 3], &format!("k{n:02}")).unwrap()
-}
-
-fn model_object(key: usize, version: usize, value: u32) -> Object<Opaque> {
-    Object::with_key(model_key(key), VERSIONS[version], "", value).erase()
-}
-
-#[derive(Default)]
-struct Model {
-    /// With whether the object is left from an era before.
-    items: BTreeMap<ObjectKey, (Object<Opaque>, bool)>,
-    version: String,
-    initial_done: bool,
-    refused: usize,
-    unknown: usize,
-    unchanged: usize,
-}
-
-impl Model {
-    fn delta(&self, op: &Op) -> Option<Delta<Opaque>> {
-        Some(match op {
-            Op::Put { key, version, value, updated: false } => Delta::Added(model_object(*key, *version, *value)),
-            Op::Put { key, version, value, updated: true } => Delta::Updated(model_object(*key, *version, *value)),
-            Op::Again { key } => Delta::Updated(self.items.get(&model_key(*key))?.0.clone()),
-            Op::Observed { key, version } => Delta::Deleted(Deleted::Observed(model_object(*key, *version, 0))),
-            Op::Missed { key } => {
-                let lie = Some(model_object(*key, 1, 99));
-                Delta::Deleted(Deleted::Missed { key: model_key(*key), last_known: lie })
-            }
-            Op::Bookmark { version } => bookmark(VERSIONS[*version]),
-            Op::Replace { listed, kept, complete, new_era, version } => Delta::ReplacedAll {
-                version: VERSIONS[*version].into(),
-                objects: listed.iter().map(|(k, v, n)| model_object(*k, *v, *n)).collect(),
-                kept: kept.iter().map(|k| model_key(*k)).collect(),
-                complete: *complete,
-                new_era: *new_era,
-            },
-        })
-    }
-
-    fn put(&mut self, new: &Object<Opaque>) -> Option<String> {
-        let key = Object::key(new).clone();
-        if let Some((old, outdated)) = self.items.get_mut(&key)
-            && (Object::ptr_eq(old, new) || Object::same_version(old, new) && !*outdated)
-        {
-            *outdated = false;
-            self.unchanged += 1;
-            return None;
-        }
-        if **new.typed_ref::<u32>() == 13 {
-            self.refused += 1;
-            return None;
-        }
-        Some(match self.items.insert(key, (new.clone(), false)) {
-            None => show(&Change::Added(new.clone())),
-            Some((old, _)) => show(&Change::Updated { old, new: new.clone() }),
-        })
-    }
-
-    /// What listeners are told of a delta that is not a whole state.
-    fn step(&mut self, delta: &Delta<Opaque>) -> Option<String> {
-        if let Some(v) = delta.version().filter(|v| !v.is_empty()) {
-            self.version = v.to_string();
-        }
-        match delta {
-            Delta::Added(o) | Delta::Updated(o) => self.put(o),
-            Delta::Deleted(d) => match (self.items.remove(d.key()), d) {
-                (None, _) => {
-                    self.unknown += 1;
-                    None
-                }
-                (Some(_), Deleted::Observed(o)) => Some(show(&Change::Deleted(Deleted::Observed(o.clone())))),
-                (Some((old, _)), Deleted::Missed { key, .. }) => {
-                    Some(show(&Change::Deleted(Deleted::Missed { key: key.clone(), last_known: Some(old) })))
-                }
-            },
-            _ => None,
-        }
-    }
-
-    fn replace(&mut self, delta: &Delta<Opaque>) {
-        let Delta::ReplacedAll { version, objects, kept, complete, new_era } = delta else { panic!() };
-        let last: BTreeMap<&ObjectKey, &Object<Opaque>> = objects.iter().map(|o| (Object::key(o), o)).collect();
-        if *new_era {
-            self.items.values_mut().for_each(|item| item.1 = true);
-        }
-        if *complete {
-            self.items.retain(|k, _| last.contains_key(k) || kept.contains(k));
-        }
-        last.into_values().for_each(|o| drop(self.put(o)));
-        self.version = version.clone();
-        self.initial_done = true;
-    }
-
-    fn check(&mut self, publication: &Step) {
-        let new = &publication.new;
-        assert_eq!(new.len(), self.items.len());
-        let stored = new.typed::<u32>();
-        assert!(sorted(stored.keys()).into_iter().eq(self.items.keys()));
-        for (key, (object, _)) in &self.items {
-            assert!(Object::ptr_eq(new.get(&KeyRef { namespace: key.namespace(), name: key.name() }).unwrap(), object));
-        }
-        assert_eq!(new.version(), self.version);
-        assert_eq!(new.initial_done(), self.initial_done);
-        let counts = [publication.refused.len(), publication.unknown_deletes, publication.unchanged];
-        assert_eq!(counts, [self.refused, self.unknown, self.unchanged]);
-        assert_contained(&Clock::real(), &vec!["thirteen"; self.refused]);
-        (self.refused, self.unknown, self.unchanged) = (0, 0, 0);
-    }
-}
-
-/// Applies the difference of two snapshots to a plain copy of the first.
-fn patched(old: &AnySnapshot, new: &AnySnapshot) -> BTreeMap<ObjectKey, Object<Opaque>> {
-    let mut items: BTreeMap<_, _> = old.typed::<u32>().objects().map(|o| (Object::key(o).clone(), o.clone().erase())).collect();
-    let mut told = HashSet::new();
-    for change in old.diff(new) {
-        let key = Event { cause: crate::flow::Cause::Relist, change: change.clone() }.key().clone();
-        assert!(told.insert(key.clone()), "each key once");
-        let before = match change {
-            Change::Added(o) => (items.insert(key.clone(), o), None),
-            Change::Updated { old, new } => {
-                assert!(!Object::ptr_eq(&old, &new), "what did not change is not told");
-                (items.insert(key.clone(), new), Some(old))
-            }
-            Change::Deleted(Deleted::Missed { last_known, .. }) => (items.remove(&key), last_known),
-            Change::Deleted(Deleted::Observed(_)) => panic!("nobody observed it"),
-        };
-        match before {
-            (Some(was), Some(told)) => assert!(Object::ptr_eq(&was, &told)),
-            (was, told) => assert!(was.is_none() && told.is_none()),
-        }
-    }
-    items
-}
-
-fn assert_diff_leads_from(old: &AnySnapshot, new: &AnySnapshot) {
-    let patched = patched(old, new);
-    assert_eq!(patched.len(), new.len());
-    let reached = new.typed::<u32>();
-    assert!(reached.objects().all(|o| Object::ptr_eq(&patched[Object::key(o)], &o.clone().erase())));
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
     #[test]
     fn the_store_behaves_as_its_plain_model(batches in vec(vec(op(), 1..12), 1..8)) {
-        let mut writer = Writer::new(vec![remainders(), identity()]).unwrap();
-        let reader = writer.reader();
-        let mut model = Model::default();
-        let mut along_the_way = vec![(reader.snapshot(), contents(&reader.snapshot()))];
-        // What a failed case before this one (while shrinking) left on record.
-        std::panic::catch_unwind(|| assert_contained(&Clock::real(), &[])).unwrap_or_default();
-        for ops in &batches {
-            // What to expect is worked out delta by delta; what is handed in is the batch.
-            let mut deltas = VecDeque::new();
-            let mut ahead = Model { items: model.items.clone(), ..Model::default() };
-            for op in ops {
-                if let Some(delta) = ahead.delta(op) {
-                    match &delta { Delta::ReplacedAll { .. } => ahead.replace(&delta), one => drop(ahead.step(one)) }
-                    deltas.push_back(delta);
-                }
-            }
-            let mut expected: VecDeque<Delta<Opaque>> = deltas.iter().map(clone).collect();
-            while let Some(publication) = step(&mut writer, &mut deltas) {
-                let seen = reader.snapshot();
-                prop_assert_eq!((seen.seq(), publication.seq), (publication.new.seq(), publication.old.seq() + 1));
-                match &publication.changes {
-                    Changes::All { .. } => {
-                        let replaced = expected.pop_front().unwrap();
-                        model.replace(&replaced);
-                    }
-                    Changes::Each(events) => {
-                        let upto = expected.iter().position(|d| matches!(d, Delta::ReplacedAll { .. }));
-                        let run = expected.drain(..upto.unwrap_or(expected.len()));
-                        let told: Vec<String> = run.filter_map(|d| model.step(&d)).collect();
-                        prop_assert_eq!(events.iter().map(|e| show(&e.change)).collect::<Vec<_>>(), told);
-                    }
-                }
-                model.check(&publication);
-                check_indices(&publication.new, &reader);
-                assert_diff_leads_from(&publication.old, &publication.new);
-                along_the_way.push((publication.new.clone(), contents(&publication.new)));
-            }
-            prop_assert!(expected.is_empty());
-        }
-        let last = reader.snapshot();
-        for (snapshot, was) in &along_the_way {
-            prop_assert_eq!(&contents(snapshot), was, "a snapshot changed");
-            assert_diff_leads_from(snapshot, &last);
-            assert_diff_leads_from(&last, snapshot);
-            assert_diff_leads_from(&AnySnapshot::empty(), snapshot);
-            prop_assert_eq!(snapshot.diff(snapshot).count(), 0);
-        }
-    }
-}
-
-fn clone(delta: &Delta<Opaque>) -> Delta<Opaque> {
-    match delta {
-        Delta::Added(o) => Delta::Added(o.clone()),
-        Delta::Updated(o) => Delta::Updated(o.clone()),
-        Delta::Deleted(d) => Delta::Deleted(d.clone()),
-        Delta::Bookmark { version } => bookmark(version),
-        Delta::ReplacedAll { version, objects, kept, complete, new_era } => Delta::ReplacedAll {
-            version: version.clone(),
-            objects: objects.clone(),
-            kept: kept.clone(),
-            complete: *complete,
-            new_era: *new_era,
-        },
+        behaves(&batches);
     }
 }
 
@@ -875,4 +533,63 @@ fn one_snapshot_is_one_instant_while_the_writer_writes() {
     }
     stop.store(true, Relaxed);
     readers.into_iter().for_each(|r| r.join().unwrap());
+}
+
+#[test]
+fn an_index_that_is_added_later_is_as_one_that_was_there_from_the_beginning() {
+    let mut writer = Writer::new(vec![identity()]).unwrap();
+    let reader = writer.reader();
+    apply(&mut writer, [whole("1", (0..500).map(|n| object(&n.to_string(), "1", n % 13)).collect())]);
+    let before = reader.snapshot();
+    let added = writer.add_index(remainders()).unwrap();
+    assert_eq!((added.seq, each(&added)), (2, vec![]));
+    let now = reader.snapshot();
+    assert_eq!((before.diff(&now).count(), now.seq(), now.version()), (0, 2, "1"));
+    check_indices(&now, &reader);
+    assert!(matches!(before.typed::<u32>().index_values("remainders"), Err(IndexError::Unknown { .. })));
+    // It goes on.
+    for n in 0..500u32 {
+        let delta = if n % 3 == 0 { missed(&n.to_string()) } else { add(&n.to_string(), "2", (n + 1) % 13) };
+        apply(&mut writer, [delta]);
+    }
+    check_indices(&reader.snapshot(), &reader);
+    for n in 0..500 {
+        assert_eq!(apply(&mut writer, [missed(&n.to_string())]).unsteady, 0);
+    }
+    assert_eq!(reader.snapshot().typed::<u32>().index_values("remainders").unwrap().len(), 0);
+
+    assert!(matches!(writer.add_index(remainders()), Err(IndexError::Duplicate { .. })));
+    apply(&mut writer, [add("a", "1", 7), add("b", "1", 13)]);
+    let fails = IndexSpec::new("fails", emit_remainders);
+    let mut other = Writer::new(vec![identity()]).unwrap();
+    apply(&mut other, [add("a", "1", 7), add("b", "1", 13)]);
+    let failed = other.add_index(fails).unwrap_err();
+    assert!(matches!(&failed, IndexError::Failed { name, key: Some(k), .. } if name == "fails" && *k == key("b")), "{failed}");
+    assert_eq!(other.reader().snapshot().seq(), 1);
+    drop((before, now));
+    drop((writer, reader, other));
+    assert_eq!(super::node::census(), 0);
+    assert_contained(&Clock::real(), &["thirteen", "thirteen"]);
+}
+
+#[test]
+fn a_sample_finds_what_shares_a_value_with_it() {
+    let mut writer = Writer::new(vec![remainders(), identity()]).unwrap();
+    apply(&mut writer, [add("a", "1", 1), add("b", "1", 2), add("c", "1", 3), add("d", "1", 10), add("e", "1", 7)]);
+    let snapshot = writer.reader().typed::<u32>().snapshot();
+    let like = |sample: u32| {
+        let found = snapshot.by_sample("remainders", &sample)?;
+        Ok::<_, IndexError>(sorted(found.map(|o| Object::key(o).name().to_owned())))
+    };
+    // 5 is odd, and 2 more than a multiple of three.
+    assert_eq!(like(5).unwrap(), ["a", "b", "c", "e"]);
+    assert_eq!(like(20).unwrap(), [""; 0]);
+    assert!(matches!(like(13), Err(IndexError::Failed { key: None, .. })));
+    assert_contained(&Clock::real(), &["thirteen"]);
+    let stats = snapshot.index_stats("remainders").unwrap();
+    assert_eq!((stats.values, stats.entries, stats.largest), (5, 8, 3));
+    drop(writer);
+    assert!(matches!(like(5), Err(IndexError::Gone { .. })));
+    let kept = snapshot.detach();
+    assert_eq!(sorted(kept.iter().map(|o| **o)), [1, 2, 3, 7, 10]);
 }
