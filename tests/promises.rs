@@ -559,6 +559,79 @@ with_each_engine! {
         reader.lock().unwrap().take();
     }
 
+    fn an_index_that_is_added_to_a_running_informer_is_whole_and_goes_on(engine) {
+        let mut w = World::new(engine);
+        for i in 0..50 {
+            w.server.create(pod(&format!("p{i}")).on_node(format!("n{}", i % 5))).unwrap();
+        }
+        let (told, registration) = w.told();
+        w.start();
+        told.take();
+        let store = w.informer.store();
+        let before = store.snapshot();
+        let index = w.informer.add_index("node", |p: &Pod, emit: &mut dyn FnMut(String)| emit(p.node.clone())).unwrap();
+        assert_eq!(store.by_index(&index, "n3").unwrap().len(), 10);
+        assert!(before.by_index(&index, "n3").is_err(), "a version does not change");
+        w.settle();
+        assert!(registration.is_idle(), "there is nothing to tell");
+        w.server.edit::<Pod>(("ns", "p3"), |p| p.node = "n4".into()).unwrap();
+        w.settle();
+        assert_eq!((store.by_index(&index, "n3").unwrap().len(), store.by_index(&index, "n4").unwrap().len()), (9, 11));
+        assert_eq!(told.take().len(), 1);
+        // From inside of what the writer waits for it would wait for itself.
+        let (informer, refused) = (Arc::new(Mutex::new(Some(w.informer.clone()))), Told::default());
+        let (own, answers) = (informer.clone(), refused.clone());
+        w.informer.add_index("greedy", move |_: &Pod, emit: &mut dyn FnMut(u32)| {
+            if let Some(informer) = &*own.lock().unwrap() {
+                let more = informer.add_index("more", |_: &Pod, _: &mut dyn FnMut(u32)| ());
+                answers.push(format!("{:?}", more.unwrap_err()));
+            }
+            emit(1);
+        }).unwrap();
+        assert_eq!(refused.take(), vec!["Reentrant".to_owned(); 50]);
+        // An informer keeps its index functions, so what one of those owns of the informer would keep both for ever.
+        informer.lock().unwrap().take();
+    }
+
+    fn what_a_held_version_kept_is_freed_when_it_is_let_go_of_though_nothing_comes(engine) {
+        struct Counted(Arc<AtomicUsize>);
+        impl Drop for Counted {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        let clock = ManualClock::new();
+        let server = Server::new(&clock);
+        for i in 0..20 {
+            server.create(pod(&format!("p{i}"))).unwrap();
+        }
+        let alive = Arc::new(AtomicUsize::new(0));
+        let counter = alive.clone();
+        let builder = SharedInformer::builder_with(server.source::<Pod>(), move |_: Pod| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, String>(Counted(counter.clone()))
+        });
+        let mut w = World::of(engine, clock, server, builder, |b| b);
+        w.start();
+        let held = w.informer.store().snapshot();
+        for i in 0..20 {
+            w.server.edit::<Pod>(("ns", format!("p{i}").as_str()), |p| p.generation += 1).unwrap();
+            w.settle();
+        }
+        assert_eq!(alive.load(Ordering::Relaxed), 40);
+        drop(held);
+        w.settle();
+        assert_eq!(alive.load(Ordering::Relaxed), 20);
+        // One that is being read when it is replaced is let go of without a word.
+        w.informer.store().with(&("ns", "p0"), |_| {
+            w.server.edit::<Pod>(("ns", "p1"), |p| p.generation += 1).unwrap();
+            w.settle();
+            assert_eq!(alive.load(Ordering::Relaxed), 21);
+        });
+        w.clock.advance(SOON);
+        assert_eq!(alive.load(Ordering::Relaxed), 20);
+    }
+
     /// Containment must not blind a test: an assertion that fails inside a handler fails the test it belongs to.
     #[should_panic(expected = "the test did not declare")]
     fn a_failed_assertion_inside_a_handler_fails_its_test(engine) {

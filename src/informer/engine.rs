@@ -5,7 +5,7 @@ use crate::{
     flow::{Delta, DeltaSink, KeyRef, Object, ObjectKey, Opaque, SinkError},
     processor::{Processor, Report},
     reflector::ReflectorEvent,
-    store::{AnyReader, Gauge, Publication, Waits, Writer},
+    store::{AnyReader, Gauge, IndexError, IndexSpec, Publication, Waits, Writer},
     sync::{
         Arc, Deadline, Monitor, Once, Stop, Turn, Wake,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -171,6 +171,16 @@ impl DeltaSink<Opaque> for StoreEngine {
 }
 
 impl StoreEngine {
+    /// Adds an index, in the writer's turn.
+    pub(super) fn add_index(&self, spec: IndexSpec) -> Result<(), IndexError> {
+        let mut turn = self.turn.take();
+        let publication = turn.0.add_index(spec)?;
+        // Nothing changed, but whoever compares with the newest publication has to come to it. In the turn, since the rings
+        // have one producer at a time.
+        self.processor.distribute(publication);
+        Ok(())
+    }
+
     /// `f` is called when there is something to free while nothing comes; [`DeltaSink::woken`] frees it.
     pub(super) fn on_garbage(&self, f: impl Fn() + Send + Sync + 'static) {
         self.turn.take().0.on_garbage(f);

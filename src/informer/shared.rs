@@ -22,7 +22,7 @@ use crate::{
     queue::{Closed, RealFifo},
     reflector::{self, Health, Reflector},
     source::ListerWatcher,
-    store::{AnyReader, Labels, Lister, Reason, StoreReader},
+    store::{AnyReader, Index, IndexError, IndexSpec, Labels, Lister, Reason, StoreReader},
     sync::{
         Arc, Clock, Deadline, Door, JoinHandle, Monitor, Mutex, Stop, Synced, WaitError,
         atomic::Ordering,
@@ -30,7 +30,7 @@ use crate::{
         keep, spawn,
     },
 };
-use std::{fmt, io};
+use std::{fmt, hash::Hash, io};
 
 /// Deltas that the decoupled engine takes at once.
 const TAKE: usize = 256;
@@ -249,6 +249,29 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
     /// Reads what is stored. Works before, while and after the informer runs.
     pub fn store(&self) -> StoreReader<T> {
         self.inner().reader.typed().waiting(&self.inner().engine.waits)
+    }
+
+    /// Adds an index: of what is stored now, at once, and of all that comes. Readers have it from one version to the next,
+    /// whole. `f` is called for every stored object before this returns, on this thread; see
+    /// [`InformerBuilder::index`]. *Blocks*: while the informer writes, and the informer meanwhile; no reader.
+    /// client-go: `AddIndexers`.
+    ///
+    /// # Errors
+    /// [`IndexError`]: `Duplicate`; `Failed` when `f` panics for a stored object, and then nothing is added; `Reentrant`.
+    pub fn add_index<V>(
+        &self,
+        name: &str,
+        f: impl Fn(&T, &mut dyn FnMut(V)) + Send + Sync + 'static,
+    ) -> Result<Index<V>, IndexError>
+    where
+        V: Hash + Ord + Clone + Send + Sync + 'static,
+    {
+        // On these the writer may be waiting, in its turn.
+        if !matches!(call_out::inside(), None | Some(Site::Handler | Site::Reconcile | Site::Source | Site::Transform)) {
+            return Err(IndexError::Reentrant);
+        }
+        self.inner().engine.add_index(IndexSpec::new(name, f))?;
+        self.inner().reader.index(name)
     }
 
     /// Lists what is stored: all, by namespace, by label.

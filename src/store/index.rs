@@ -30,7 +30,7 @@ use super::{
 use crate::{
     flow::{Object, ObjectKey, Opaque},
     sync::{
-        Arc,
+        Arc, Weak,
         call_out::{self, Foreign, Panicked, Site},
     },
 };
@@ -71,18 +71,24 @@ pub enum IndexError {
         /// The type it was taken for.
         asked: &'static str,
     },
-    /// Its function panicked for an object that is stored when the index was to be added.
+    /// Its function panicked: for an object that is stored when an index was to be added, or for a sample.
     #[error("the function of index {name:?} failed{}: {why}", .key.as_ref().map(|k| format!(" for {k}")).unwrap_or_default())]
     Failed {
         /// The index.
         name: String,
-        /// Which object, when it is one of an informer.
+        /// Which object, when it is a stored one.
         key: Option<ObjectKey>,
         /// What it did.
         why: Panicked,
     },
-    /// Asked for from inside a write of this very store: by an index function, or by `Eq` of a key.
-    #[error("an index must not be added from inside a write of its store; add it after the index function has returned")]
+    /// The store's writer is gone, and the index function with it; what was emitted is there to be read.
+    #[error("the function of index {name:?} is gone with the informer")]
+    Gone {
+        /// The index.
+        name: String,
+    },
+    /// Asked for inside an index function, a hook or a value's drop, for which the writer waits.
+    #[error("an index must not be added from inside an index function, a hook or a drop")]
     Reentrant,
 }
 
@@ -114,13 +120,16 @@ impl<E: 'static> IndexSpec<E> {
         V: Eq + Hash + Send + Sync + 'static,
         F: Fn(&T, &mut dyn FnMut(V)) + Send + Sync + 'static,
     {
+        let f: Arc<Function<T, V>> = Arc::new(Foreign::new(Box::new(f)));
+        let function: Weak<Function<T, V>> = Arc::downgrade(&f);
         let definition = Definition {
             name: name.into(),
             value: TypeId::of::<V>(),
             value_name: type_name::<V>(),
             hasher: hashbrown::DefaultHashBuilder::default(),
+            function,
         };
-        Self { definition, function: Box::new(TypedValues { view, f: Foreign::new(f), value: PhantomData::<fn() -> V> }) }
+        Self { definition, function: Box::new(TypedValues { view, f }) }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -146,7 +155,12 @@ pub(super) struct Definition {
     value: TypeId,
     value_name: &'static str,
     hasher: hashbrown::DefaultHashBuilder,
+    /// A `Function`. The writer has it, because it may hold a reader of this very store.
+    function: Weak<dyn Any + Send + Sync>,
 }
+
+/// An index function.
+type Function<T, V> = Foreign<Box<dyn Fn(&T, &mut dyn FnMut(V)) + Send + Sync>>;
 
 impl Definition {
     pub(super) fn name(&self) -> &str {
@@ -196,16 +210,14 @@ pub(super) enum Found {
     New { hash: u64, value: AnyValue },
 }
 
-struct TypedValues<E, T, V, F> {
+struct TypedValues<E, T: 'static, V: 'static> {
     view: fn(&E) -> &T,
-    f: Foreign<F>,
-    value: PhantomData<fn() -> V>,
+    f: Arc<Function<T, V>>,
 }
 
-impl<E, T, V, F> Values<E> for TypedValues<E, T, V, F>
+impl<E, T, V> Values<E> for TypedValues<E, T, V>
 where
     V: Eq + Hash + Send + Sync + 'static,
-    F: Fn(&T, &mut dyn FnMut(V)) + Send + Sync,
 {
     fn resolve(&self, old: Option<&E>, new: Option<&E>, index: &IndexVersion) -> Result<Resolved, Unresolved> {
         // Outside the containment: an object of another type is a defect of this crate.
@@ -334,6 +346,38 @@ impl IndexVersion {
         self.search::<V, Q>(self.definition.hasher.hash_one(value), value)
     }
 
+    /// The values that the function emits for a sample, as far as the index has them, each once. Calls user code.
+    pub(super) fn of_sample<T: 'static, V: Eq + Hash + 'static>(&self, sample: &T) -> Result<Vec<&Value>, IndexError> {
+        let name = || self.definition.name.clone();
+        let function = self.definition.function.upgrade().ok_or_else(|| IndexError::Gone { name: name() })?;
+        // Checked when the index was found; the type of objects is that of the store.
+        let Some(f) = function.downcast_ref::<Function<T, V>>() else { return Err(IndexError::Gone { name: name() }) };
+        let look = || {
+            let mut found: Vec<&Value> = Vec::new();
+            f(sample, &mut |value: V| {
+                let value = Foreign::new(value);
+                if let Some(known) = self.find::<V, V>(&value)
+                    && !found.iter().any(|other| other.id() == known.id())
+                {
+                    found.push(known);
+                }
+            });
+            found
+        };
+        call_out::call(Site::Index, look).map_err(|why| IndexError::Failed { name: name(), key: None, why })
+    }
+
+    /// How many values there are, how many objects each has, and the size of the largest.
+    pub(super) fn stats(&self) -> IndexStats {
+        let mut stats = IndexStats { values: self.values.len(), ..IndexStats::default() };
+        for leaf in self.values.iter() {
+            let objects = leaf.get().ids.len();
+            stats.entries += objects;
+            stats.largest = stats.largest.max(objects);
+        }
+        stats
+    }
+
     pub(super) fn values<V: 'static>(&self) -> impl Iterator<Item = &V> {
         self.values.iter().filter_map(|leaf| value_of::<V>(&leaf.get().value))
     }
@@ -411,6 +455,17 @@ impl IndexVersion {
 
 fn contains(leaf: Leaf<Value>, id: u64) -> bool {
     leaf.get().ids.find(id, |other| *other == id).is_some()
+}
+
+/// How an index is filled: see [`Snapshot::index_stats`](super::Snapshot::index_stats).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IndexStats {
+    /// Values that at least one object has.
+    pub values: usize,
+    /// Pairs of an object and a value.
+    pub entries: usize,
+    /// Objects of the value that has the most.
+    pub largest: usize,
 }
 
 /// A typed handle to an index of one store: `reader.index::<V>(name)`. Clone is one count.

@@ -1,17 +1,28 @@
 //! The typed shells: [`Snapshot`] and [`StoreReader`].
 
 use super::{
-    AnyReader, AnySnapshot, Index, IndexError, IndexRef, Waits,
+    AnyReader, AnySnapshot, Index, IndexError, IndexRef, IndexStats, Waits,
     index::{IndexVersion, named},
 };
 use crate::{
-    flow::{AsKey, KeyRef, KnownObjects, Object, ObjectKey},
+    flow::{AsKey, Change, Deleted, KeyRef, KnownObjects, Object, ObjectKey, Opaque},
     sync::{Arc, Deadline, WaitError},
 };
 use std::{borrow::Borrow, fmt, hash::Hash, marker::PhantomData};
 
 pub(super) fn index_of<V: 'static>(snapshot: &AnySnapshot, name: &str) -> Result<Index<V>, IndexError> {
     Index::of(&named(name, &snapshot.version_of().indices)?.definition)
+}
+
+fn typed_change<T: 'static>(change: Change<Opaque>) -> Change<T> {
+    match change {
+        Change::Added(o) => Change::Added(o.typed()),
+        Change::Updated { old, new } => Change::Updated { old: old.typed(), new: new.typed() },
+        Change::Deleted(Deleted::Observed(o)) => Change::Deleted(Deleted::Observed(o.typed())),
+        Change::Deleted(Deleted::Missed { key, last_known }) => {
+            Change::Deleted(Deleted::Missed { key, last_known: last_known.map(Object::typed) })
+        }
+    }
 }
 
 /// All objects, all indices and the version of one instant. Never changes.
@@ -102,6 +113,46 @@ impl<T: 'static> Snapshot<T> {
         let mut values: Vec<_> = self.find(index)?.values::<I::Value>().collect();
         values.sort_unstable();
         Ok(values)
+    }
+
+    /// The objects that share a value with `sample`, as the index function sees it, each once, in no order. The sample
+    /// need not be stored. client-go: `Index`.
+    ///
+    /// Calls the index function, and `Hash` and `Eq` of its values, on this thread, contained.
+    ///
+    /// # Errors
+    /// As [`Snapshot::by_index`]; `Failed` when the function panics, `Gone` when the informer is gone.
+    pub fn by_sample<I>(&self, index: &I, sample: &T) -> Result<impl Iterator<Item = &Object<T>>, IndexError>
+    where
+        I: IndexRef + ?Sized,
+        I::Value: Eq + Hash,
+    {
+        let version = self.any.version_of();
+        let values = self.find(index)?.of_sample::<T, I::Value>(sample)?;
+        let mut ids: Vec<u64> = values.into_iter().flat_map(|value| value.ids.iter().copied()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        Ok(ids.into_iter().filter_map(|id| version.by_id(id)).map(Object::typed_ref))
+    }
+
+    /// How an index is filled. Takes as long as it has values.
+    ///
+    /// # Errors
+    /// As [`Snapshot::by_index`].
+    pub fn index_stats<I: IndexRef + ?Sized>(&self, index: &I) -> Result<IndexStats, IndexError> {
+        Ok(self.find(index)?.stats())
+    }
+
+    /// What has to be told to somebody who has this snapshot so that they have `newer`, a later one of the same store: each
+    /// key once, in no order, found as it is asked for. Objects that are the same in both are skipped without being looked
+    /// at; what is gone is [`Deleted::Missed`](crate::flow::Deleted) with the object of this snapshot.
+    pub fn diff(&self, newer: &Self) -> impl Iterator<Item = Change<T>> + use<T> {
+        self.any.diff(&newer.any).map(typed_change)
+    }
+
+    /// Every object, and not the snapshot: to keep objects without keeping the rest of what the store knew then.
+    pub fn detach(self) -> Vec<Object<T>> {
+        self.objects().cloned().collect()
     }
 
     fn find<I: IndexRef + ?Sized>(&self, index: &I) -> Result<&IndexVersion, IndexError> {

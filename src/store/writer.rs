@@ -3,7 +3,7 @@
 use super::{
     AnyReader, AnySnapshot, IndexError, IndexSpec,
     reclaim::{Freed, Gauge},
-    table::{Draft, Refused, Table},
+    table::{AddIndex, Draft, Refused, Table},
 };
 use crate::{
     flow::{AsKey, Cause, Change, Deleted, Delta, Event, Object, ObjectKey, Opaque},
@@ -123,6 +123,30 @@ impl Writer {
             None => Changes::Each(events),
         };
         Some(Publication { seq, initial_done, was_done, changes, refused, unknown_deletes, unchanged, unsteady })
+    }
+
+    /// Adds an index of what is stored now and later, in a publication in which nothing changes.
+    ///
+    /// # Errors
+    /// `Duplicate`; `Failed`, when its function panics for a stored object, and then nothing is added.
+    pub(crate) fn add_index(&mut self, spec: IndexSpec) -> Result<Publication, IndexError> {
+        let name = spec.name().to_owned();
+        let freed = self.table.add_index(spec, AT_ONCE).map_err(|why| match why {
+            AddIndex::Duplicate => IndexError::Duplicate { name },
+            AddIndex::Failed(object, why) => IndexError::Failed { name, key: Some(Object::key(&object).clone()), why },
+        })?;
+        drop(freed);
+        let now = self.table.current();
+        Ok(Publication {
+            seq: now.seq,
+            initial_done: now.initial_done,
+            was_done: now.initial_done,
+            changes: Changes::Each(Vec::new()),
+            refused: Vec::new(),
+            unknown_deletes: 0,
+            unchanged: 0,
+            unsteady: 0,
+        })
     }
 
     /// Frees so many of the things that nobody has any more, the user's among them: whether there are more.
