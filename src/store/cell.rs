@@ -195,17 +195,18 @@ impl<T: Send + Sync> VersionCell<T> {
         old
     }
 
-    /// Lets go of replaced values that are in no slot any more; how many are left. *Blocks*: as `publish`.
-    pub(super) fn tidy(&self) -> usize {
+    /// Lets go of replaced values that are in no slot any more: how many are left, and how many were let go of.
+    /// *Blocks*: as `publish`.
+    pub(super) fn tidy(&self) -> (usize, usize) {
         let mut retired = self.retired.lock();
         if retired.is_empty() {
-            return 0;
+            return (0, 0);
         }
         let free = take_free(&mut retired, &in_slots());
-        let left = retired.len();
+        let counts = (retired.len(), free.len());
         drop(retired);
         drop(free);
-        left
+        counts
     }
 
     /// Replaced values that are kept because they were in a slot.

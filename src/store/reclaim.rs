@@ -257,14 +257,16 @@ impl<E: Item> Ledger<E> {
 
     /// Frees everything but what versions hold that somebody has.
     pub(super) fn settle(&mut self, cell: &VersionCell<Version<E>>, freed: &mut Freed<E>) {
-        self.look(cell);
+        self.look(cell, usize::MAX);
         self.drain(usize::MAX, freed);
     }
 
-    /// Looks which versions are dead.
-    pub(super) fn look(&mut self, cell: &VersionCell<Version<E>>) {
-        self.standing = cell.tidy();
-        self.sweep(usize::MAX);
+    /// Looks which of so many replaced versions are dead.
+    pub(super) fn look(&mut self, cell: &VersionCell<Version<E>>, versions: usize) {
+        let (left, let_go) = cell.tidy();
+        self.standing = left;
+        // Nobody tells of the end of a read.
+        self.sweep(if let_go > 0 { usize::MAX } else { versions });
     }
 
     pub(super) fn versions(&self) -> usize {

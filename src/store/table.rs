@@ -24,6 +24,9 @@ use hashbrown::HashMap;
 /// Replaced versions that are looked at in a step.
 const SWEEP: usize = 8;
 
+/// Replaced versions that are looked at between steps, when none is known to have been let go of.
+const LOOK: usize = 64;
+
 /// An object is in at least so many values, and nobody counts on.
 const MANY: u8 = u8::MAX;
 
@@ -122,7 +125,9 @@ impl<E: Item> Table<E> {
         // First, so that whoever lets go of a version after it was looked at finds it.
         self.core.waiting.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.ledger.look(&self.core.cell);
+        // However many are held, all are looked at only when one was let go of.
+        let all = self.core.gone.swap(false, Ordering::Acquire);
+        self.ledger.look(&self.core.cell, if all { usize::MAX } else { LOOK });
         self.ledger.drain(budget, freed);
         let gauge = self.ledger.gauge();
         if gauge.versions == 0 {

@@ -156,8 +156,10 @@ impl Version<Object<Opaque>> {
 /// What readers, snapshots and the writer of one store share.
 pub(super) struct Core<E: Item> {
     pub(super) cell: VersionCell<Version<E>>,
-    /// Something waits for a version to be let go of.
+    /// Something waits for a version to be let go of, and the writer's owner is to be told when one is.
     pub(super) waiting: AtomicBool,
+    /// One was, since the writer last looked at all of them.
+    pub(super) gone: AtomicBool,
     /// There is no writer any more, and `left` has its ledger.
     orphaned: AtomicBool,
     left: Mutex<Option<Ledger<E>>>,
@@ -170,6 +172,7 @@ impl<E: Item> Core<E> {
         Self {
             cell: VersionCell::new(first),
             waiting: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             orphaned: AtomicBool::new(false),
             left: Mutex::new(None),
             nudge: Once::new(),
@@ -178,6 +181,7 @@ impl<E: Item> Core<E> {
 
     /// A version was let go of, and only the ledger has it now; or the current one is, after the end of the writer.
     fn let_go(&self) {
+        self.gone.store(true, Ordering::Release);
         if keep("store: a snapshot that goes fences") {
             fence(Ordering::SeqCst);
         }
