@@ -8,10 +8,10 @@ use libfuzzer_sys::fuzz_target;
 use ring::ops::{check, program};
 
 #[path = "../../src/ring/mod.rs"]
-#[allow(dead_code, reason = "the operations use part of it")]
+#[allow(unused, reason = "the operations use part of it")]
 mod ring;
 #[path = "../../src/sync/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the ring uses part of it")]
+#[allow(unused, reason = "the ring uses part of it")]
 mod sync;
 
 fuzz_target!(|bytes: &[u8]| {
