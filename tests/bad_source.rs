@@ -7,6 +7,7 @@ mod common;
 use informer::{
     flow::{Change, Deleted, Event, Meta, Object, ObjectKey},
     informer::{Engine, SharedInformer},
+    reflector::InitialState,
     source::{
         ListEnd, ListParams, ListerWatcher, Next, SourceError, SourceErrorKind, Undecodable, WatchEvent, WatchParams, WatchStream,
     },
@@ -171,6 +172,9 @@ impl ListerWatcher for Mad {
 
     fn watch(&self, _: &Stop, params: &WatchParams) -> Result<Box<dyn WatchStream<Item>>, SourceError> {
         if self.sane() {
+            if params.initial_events {
+                return Ok(Box::new(State { objects: truth(), marked: false }));
+            }
             if params.from == TRUTH {
                 return Ok(Box::new(Silence));
             }
@@ -186,6 +190,29 @@ impl ListerWatcher for Mad {
     fn compare(&self, a: &str, b: &str) -> Option<Order> {
         assert!(self.dice.below(50) > 0, "compare");
         informer::source::compare_decimal(a, b)
+    }
+
+    fn supports_watch_list(&self) -> bool {
+        assert!(self.dice.below(20) > 0, "supports");
+        self.dice.below(4) > 0
+    }
+}
+
+/// The truth as the beginning of a watch, and then silence.
+struct State {
+    objects: Vec<Item>,
+    marked: bool,
+}
+
+impl WatchStream<Item> for State {
+    fn next(&mut self, wake: &Wake, deadline: Deadline) -> Next<Item> {
+        match self.objects.pop() {
+            Some(object) => Next::Event(WatchEvent::Added(object)),
+            None if !std::mem::replace(&mut self.marked, true) => {
+                Next::Event(WatchEvent::Bookmark { version: TRUTH.into(), initial_events_end: true })
+            }
+            None => Silence.next(wake, deadline),
+        }
     }
 }
 
@@ -287,7 +314,7 @@ fn quiet() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
-        let planned = ["cursed", "list", "watch", "compare", "next", "ready", "stream dropped"];
+        let planned = ["cursed", "list", "watch", "compare", "supports", "next", "ready", "stream dropped"];
         std::panic::set_hook(Box::new(move |info| {
             let text = info.payload().downcast_ref::<&str>();
             if !text.is_some_and(|text| planned.contains(text)) && !info.to_string().contains("contained panics differ") {
@@ -304,6 +331,7 @@ struct Stubborn {
     watch: Watch,
     asked: Arc<AtomicUsize>,
     ordered: bool,
+    streams: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -332,6 +360,8 @@ enum Brings {
     End,
     Failure(SourceErrorKind),
     OldBookmark,
+    /// The end of a state, whether or not one was asked for.
+    Mark,
     Nameless,
     NoTime,
     Stopped,
@@ -393,6 +423,10 @@ impl ListerWatcher for Stubborn {
     fn compare(&self, a: &str, b: &str) -> Option<Order> {
         if self.ordered { informer::source::compare_decimal(a, b) } else { None }
     }
+
+    fn supports_watch_list(&self) -> bool {
+        self.streams
+    }
 }
 
 struct Once(Option<Brings>);
@@ -403,6 +437,7 @@ impl WatchStream<Item> for Once {
             None | Some(Brings::End) => Next::End,
             Some(Brings::Failure(kind)) => Next::Failed(kind.into()),
             Some(Brings::OldBookmark) => Next::Event(WatchEvent::Bookmark { version: String::new(), initial_events_end: false }),
+            Some(Brings::Mark) => Next::Event(WatchEvent::Bookmark { version: "100".into(), initial_events_end: true }),
             Some(Brings::Nameless) => {
                 let object = Undecodable { key: None, version: None, why: "?".into() };
                 Next::Event(WatchEvent::Undecodable { object, deleted: false })
@@ -414,7 +449,7 @@ impl WatchStream<Item> for Once {
     }
 }
 
-/// V6, V7: no answer, however often it comes, makes the informer ask in a loop.
+/// No answer, however often it comes, makes the informer ask in a loop.
 #[test]
 fn v7_whatever_a_source_always_answers_it_is_asked_at_a_decent_pace() {
     quiet();
@@ -422,23 +457,27 @@ fn v7_whatever_a_source_always_answers_it_is_asked_at_a_decent_pace() {
     let kinds: Vec<_> = after.into_iter().flat_map(kinds).collect();
     let lists = [List::Fine, List::OlderThanBefore, List::Nameless, List::NoVersion, List::NoLastPage, List::Panics].into_iter();
     let lists: Vec<_> = lists.chain(kinds.iter().cloned().flat_map(|k| [List::Fails(k.clone()), List::FailsLater(k)])).collect();
-    let brings = [Brings::End, Brings::OldBookmark, Brings::Nameless, Brings::NoTime, Brings::Stopped, Brings::Panic].into_iter();
+    let brings =
+        [Brings::End, Brings::OldBookmark, Brings::Mark, Brings::Nameless, Brings::NoTime, Brings::Stopped, Brings::Panic];
+    let brings = brings.into_iter();
     let brings = brings.chain(kinds.iter().cloned().map(Brings::Failure)).map(Watch::Brings);
     let watches: Vec<_> = brings.chain([Watch::Panics]).chain(kinds.iter().cloned().map(Watch::Fails)).collect();
     let mut pushy = Vec::new();
-    for (n, (list, watch)) in lists.iter().flat_map(|l| watches.iter().map(move |w| (l, w))).enumerate() {
+    let both = lists.iter().flat_map(|l| watches.iter().flat_map(move |w| [(l, w, false), (l, w, true)]));
+    for (n, (list, watch, streams)) in both.enumerate() {
         // All that matters of a list that never succeeds is the list.
         if !matches!(list, List::Fine | List::OlderThanBefore | List::Nameless) && n % 7 > 0 {
             continue;
         }
         let clock = ManualClock::new();
         let (list, watch, ordered) = (list.clone(), watch.clone(), n % 3 > 0);
-        let source = Stubborn { list, watch, asked: Arc::default(), ordered };
-        let informer = SharedInformer::builder(source.clone()).clock(&clock).seed(1).build().unwrap();
+        let source = Stubborn { list, watch, asked: Arc::default(), ordered, streams };
+        let initial = if streams { InitialState::Streamed } else { InitialState::Any };
+        let informer = SharedInformer::builder(source.clone()).initial(initial).clock(&clock).seed(1).build().unwrap();
         let handle = informer.spawn(&Stop::new()).unwrap();
         clock.advance(Duration::from_secs(600));
         let asked = source.asked.load(Ordering::Relaxed);
-        // Backoff alone makes about 26, two or three requests each; where nobody listens, one every one or two seconds (V15).
+        // Backoff alone makes about 26, two or three requests each; where nobody listens, one every one or two seconds .
         let refused = format!("{source:?}").contains("ConnectionRefused");
         if asked > if refused { 900 } else { 90 } {
             pushy.push(format!("{asked} requests: {source:?}"));
@@ -455,7 +494,9 @@ with_each_engine! {
         for seed in 0..60 {
             let clock = ManualClock::new();
             let source = Mad { dice: Dice::new(seed), left: Arc::new(Mutex::new(40)) };
-            let informer = SharedInformer::builder(source.clone()).engine(engine).clock(&clock).seed(seed).build().unwrap();
+            let initial = if seed % 2 > 0 { InitialState::Streamed } else { InitialState::Any };
+            let builder = SharedInformer::builder(source.clone()).engine(engine).clock(&clock).seed(seed);
+            let informer = builder.initial(initial).build().unwrap();
             let stories = [Story::default(), Story::default()];
             let hear = |story: &Story| {
                 let story = story.clone();

@@ -162,6 +162,33 @@ with_each_engine! {
         w.end().unwrap();
     }
 
+    /// After a 410 a server answers that has not seen what the last one had shown.
+    fn b_28_a_server_that_lags_behind_takes_nobody_back_in_time(engine) {
+        let mut w = World::new(engine);
+        w.server.create(pod("a")).unwrap();
+        let (told, _registration) = w.told();
+        w.start();
+        w.server.update(pod("a").on_node("n1")).unwrap();
+        w.settle();
+        // The list not older than 3 waits there in vain; the next server is the storage itself.
+        w.server.faults([Fault::fail_in(secs(1), SourceErrorKind::Expired).on_watch(), Fault::behind(1).on_list()]);
+        w.server.close_connections();
+        w.clock.advance(secs(10));
+        assert_eq!(asked(&w.server)[2..], ["watch 3", "list 3", "list newest", "watch 3"]);
+        assert_eq!(told.take(), texts(&["i+ns/a@2", "w~ns/a@2>3"]), "nothing twice, and nothing backwards");
+        // A watch at such a server is late, and nothing worse.
+        w.server.faults([Fault::behind(1).on_watch()]);
+        w.server.close_connections();
+        w.clock.advance(secs(1));
+        w.server.update(pod("a").on_node("n2")).unwrap();
+        w.settle();
+        assert_eq!(told.take(), texts(&[]));
+        w.server.create(pod("b")).unwrap();
+        w.settle();
+        assert_eq!(told.take(), texts(&["w~ns/a@3>4"]));
+        w.end().unwrap();
+    }
+
     fn v13_a_quiet_cluster_costs_nothing(engine) {
         let mut w = World::new(engine);
         w.server.create(pod("a")).unwrap();

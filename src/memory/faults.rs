@@ -44,6 +44,8 @@ pub(super) enum Effect {
     Garble { at: u64, key: bool },
     /// A streamed state does not say where it ends.
     NoEndMark,
+    /// The server that answers has not seen the last so many versions.
+    Behind(u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +137,12 @@ impl Fault {
     /// A watch that begins with the state does not say where that ends, and goes on with the changes.
     pub fn no_end_mark() -> Self {
         Self::new(Effect::NoEndMark).on_streamed()
+    }
+
+    /// Another server of the same cluster answers, and stays `versions` behind: it takes that version for its newest.
+    /// Consistent and exact lists come from the storage, and so are right.
+    pub fn behind(versions: u64) -> Self {
+        Self::new(Effect::Behind(versions))
     }
 
     /// The `n`-th object of the answer (the first is 1) cannot be decoded, though its key and version can.

@@ -17,6 +17,7 @@
 //!   were asked for), then the changes; from a version that is not reached it says `TooLargeVersion` in the stream;
 //! * with a selector, an object that leaves the selection is deleted for the watcher, with its previous state and the
 //!   new version; one that enters it is added;
+//! * a server of the cluster may lag behind the others ([`Fault::behind`]): it answers from its memory, or waits in vain;
 //! * the pages of a list all show the state at the first one; lists at any version (`0`) come whole.
 //!
 //! It starts no thread. Everybody waits through [`crate::sync::Wake`] on the server's clock, so a manual clock moves it.

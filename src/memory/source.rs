@@ -179,10 +179,12 @@ impl<R: Resource> Source<R> {
             Some(Some(v)) => v,
             Some(None) => return bad_request("the version is not a number"),
         };
-        if shared.lock().version < wanted {
+        // An exact list comes from the storage, which every server reads.
+        let seen = |call: &Call| if exact { shared.lock().version } else { call.seen(&shared.lock()) };
+        if seen(call) < wanted {
             let cached = shared.options.cached;
             let patience = if cached { shared.options.too_large_wait } else { Duration::ZERO };
-            if !self.wait_until(call, wake, patience.into(), || shared.lock().version >= wanted)? {
+            if !self.wait_until(call, wake, patience.into(), || seen(call) >= wanted)? {
                 let retry_after = cached.then_some(Duration::from_secs(1));
                 return refuse(SourceErrorKind::TooLargeVersion { retry_after }, "the server has not seen this version");
             }
@@ -191,8 +193,14 @@ impl<R: Resource> Source<R> {
         let limit = if params.version == VersionMatch::Any && shared.options.cached { None } else { limit };
         let mut state = shared.lock();
         let (newest, seq, compacted) = (state.version, state.seq, state.compacted);
+        let cached = match params.version {
+            VersionMatch::MostRecent => newest,
+            _ => call.seen(&state),
+        };
         let collection = shared.collection::<R>(&mut state);
-        let found = if !exact || wanted == newest {
+        let found = if !exact {
+            collection.of_cache(cached, newest, seq)
+        } else if wanted == newest {
             collection.now(newest, seq)
         } else if let Some(found) = collection.at(wanted, compacted).filter(|_| wanted >= compacted) {
             found

@@ -11,7 +11,7 @@
 //! writer sees the wake; and a poke that comes before the reader sleeps is remembered by the `Wake`.
 
 use super::{
-    faults::{Script, Strike},
+    faults::{Effect, Script, Strike},
     requests::{Answer, Asked, Ended, Request},
     resource::Resource,
     watch_cache::{AnyCollection, Collection},
@@ -228,6 +228,14 @@ impl Call {
             Arc::new(Line { fate: AtomicU8::new(0), frames: AtomicU64::new(0), of, is_stream, injected: Mutex::default() });
         state.lines.insert(number, line.clone());
         Some(Self { shared: shared.clone(), number, line, strike })
+    }
+
+    /// The newest version that the server has seen which answers this.
+    pub(super) fn seen(&self, state: &State) -> u64 {
+        match self.strike.as_ref().map(|s| &s.effect) {
+            Some(Effect::Behind(n)) => state.version.saturating_sub(*n).max(state.restored).max(1),
+            _ => state.version,
+        }
     }
 
     /// Writes down what came of it.

@@ -81,9 +81,12 @@ impl<R: Resource> Stream<R> {
         let ends = opened.checked_add(lasts);
         let marked = params.bookmarks && shared.options.cached;
         let mut state = shared.lock();
+        let newest = state.version;
         let collection = shared.collection::<R>(&mut state);
         // Whoever asks from nowhere gets the state as well, without a mark.
         let whole = params.initial_events || from == 0;
+        // The most recent state is that of the storage; a server whose memory is behind waits for it.
+        let from = if params.initial_events && params.from.is_empty() { newest } else { from };
         let expired = !whole && from < collection.floor();
         let reader = collection.reader(from, ends);
         drop(state);
@@ -147,7 +150,7 @@ impl<R: Resource> Stream<R> {
                     // Any write moves the version on, also one of another resource.
                     let mut state = self.call.shared.lock();
                     state.wait_for(self.call.number, None, wake);
-                    if state.version >= version {
+                    if self.call.seen(&state) >= version {
                         continue;
                     }
                 }
@@ -195,15 +198,17 @@ impl<R: Resource> Stream<R> {
     fn begin(&mut self, version: u64) -> bool {
         let shared = self.call.shared.clone();
         let mut state = shared.lock();
-        if state.version < version {
+        let seen = self.call.seen(&state);
+        if seen < version {
             return false;
         }
         let (newest, seq) = (state.version, state.seq);
         let collection = shared.collection::<R>(&mut state);
-        self.taken.extend(collection.now(newest, seq).objects.values().cloned().map(Item::State));
-        self.reader = collection.reader(newest, self.reader.ends);
-        self.reached = newest;
-        self.beginning = Beginning::Taken { version: newest, seq };
+        let whole = collection.of_cache(seen, newest, seq);
+        self.beginning = Beginning::Taken { version: seen, seq: whole.seq };
+        self.taken.extend(whole.objects.values().cloned().map(Item::State));
+        self.reader = collection.reader(seen, self.reader.ends);
+        self.reached = seen;
         true
     }
 
@@ -219,10 +224,10 @@ impl<R: Resource> Stream<R> {
             // Ended since it was looked at: what was written after the end must not be seen.
             return true;
         }
-        let newest = state.version;
+        let newest = self.call.seen(&state);
         let taken = &mut self.taken;
-        let pulled =
-            shared.collection::<R>(&mut state).pull(&mut self.reader, CHUNK, |c| taken.push_back(Item::Change(c.clone())));
+        let collection = shared.collection::<R>(&mut state);
+        let pulled = collection.pull(&mut self.reader, newest, CHUNK, |c| taken.push_back(Item::Change(c.clone())));
         let found = match pulled {
             Pulled::Some => {
                 if let Some(Item::Change(last)) = self.taken.back() {

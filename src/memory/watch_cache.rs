@@ -148,6 +148,12 @@ impl<R: Send + Sync + 'static> Collection<R> {
         State { objects: self.objects.clone(), version, seq }
     }
 
+    /// The state as a server knows it that has seen everything up to `seen`.
+    pub(super) fn of_cache(&self, seen: u64, newest: u64, seq: u64) -> State<R> {
+        let earlier = if seen < newest { self.at(seen, 0) } else { None };
+        earlier.unwrap_or_else(|| self.now(newest, seq))
+    }
+
     /// The state at an earlier `version`: from a list in progress, or, above `compacted`, from the history.
     pub(super) fn at(&self, version: u64, compacted: u64) -> Option<State<R>> {
         if let Some(page) = self.pages.get(&version) {
@@ -189,11 +195,13 @@ impl<R: Send + Sync + 'static> Collection<R> {
         Reader { position, from, ends }
     }
 
-    /// Takes up to `most` of the changes that `reader` wants, beginning at its position, which moves on.
-    pub(super) fn pull(&self, reader: &mut Reader, most: usize, mut take: impl FnMut(&Arc<Change<R>>)) -> Pulled {
+    /// Takes up to `most` of the changes that `reader` wants, beginning at its position, which moves on; none that is
+    /// newer than `seen`.
+    pub(super) fn pull(&self, reader: &mut Reader, seen: u64, most: usize, mut take: impl FnMut(&Arc<Change<R>>)) -> Pulled {
         let mut taken = 0;
         while taken < most
             && let Some(change) = self.log.get(reader.position)
+            && change.version <= seen
             && reader.ends.is_none_or(|end| change.at < end)
         {
             if change.version > reader.from {

@@ -14,8 +14,11 @@
 //! Later ones are not older than the position, so that a lagging server cannot take the sink back in time. A list
 //! reaches the sink as one delta when its last page has come. Where a watch may begin with the state
 //! ([`InitialState::Streamed`]), that is asked for instead; it is gathered, and reaches the sink as one delta when the
-//! server has said where it ends, and the watch goes on. Pages of 500 are asked for, except of a list that a
-//! server answers from memory when asked for it whole; if it turns out to page anyway, that is remembered.
+//! server has said where it ends, and the watch goes on. Pages of 500 are asked for, except of a list that a server
+//! answers from memory when asked for it whole; if it turns out to page anyway, that is remembered.
+//!
+//! Of a scope with a shard, the objects of others are dropped as soon as their names are known. Their versions move the
+//! position like any.
 //!
 //! # What a failure does
 //! *Backoff* is a step of [`Backoff`], and at least what the server asked for. *Anew* is a list not older than the
@@ -47,7 +50,6 @@
 //! one that does begins a new era: it is accepted and told, and versions of before mean nothing any more. Where the
 //! source has no order of versions, a consistent list after "version too large" does. A frame of a watch below the
 //! position is applied and told, and moves nothing.
-
 //!
 //! # Silent watches
 //! A connection can die without a word; and a watch from a version that the server has not reached, because its cluster

@@ -1,6 +1,7 @@
 //! What the embedded server is held to, by topic. Where the real server was asked, the test says so with the recording
 //! it repeats, or that it is as there.
 
+mod behind;
 mod check;
 mod faults;
 mod life;

@@ -1,4 +1,4 @@
-//! V8: versions within an era, and how a new one begins. V10's positions are in `ingestion`.
+//! Versions within an era, and how a new one begins.
 
 use super::{script::*, *};
 use crate::source::SourceErrorKind as Kind;

@@ -1,4 +1,4 @@
-//! What comes in: read once, transformed once, shared where it can be; and V10, objects that cannot be had.
+//! What comes in: read once, transformed once, shared where it can be; and objects that cannot be had.
 
 use super::{script::*, *};
 use crate::{

@@ -2,9 +2,16 @@
 //!
 //! A [`Script`] answers the n-th list and the n-th watch with what the test wrote down; every request is put on record
 //! with its time. A request beyond the script stays unanswered until stop. [`World`] runs one reflector over it, with
-//! no jitter, no spread and no checks of silent watches unless the test wants them, and with a sink that writes down what it is given.
+//! no jitter, no spread and no checks of silent watches unless the test wants them, and with a sink that writes down what
+//! it is given.
+//!
+//! Names of tests begin with `s` and the number of a scenario that client-go was asked, with `b` and the number of a public
+//! fault, or with what differs from client-go on purpose: `v7` waits and when they begin anew, `v8` eras, `v9` a stop
+//! before the run, `v10` objects that cannot be had, `v11` a 410 is no failure, `v13` silent watches are checked, `v15`
+//! refused connections have waits of their own.
 
 mod cells;
+mod embedded;
 mod eras;
 mod harm;
 mod ingestion;

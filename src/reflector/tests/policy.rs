@@ -1,4 +1,4 @@
-//! Waits, spreads and ladders (V7, V11, V15), time-outs, batches, position and health.
+//! Waits, spreads and ladders, time-outs, batches, position and health.
 
 use super::{script::*, *};
 use crate::{
