@@ -197,7 +197,7 @@ impl StoreEngine {
             if let Some(Delta::ReplacedAll { new_era: true, .. }) = deltas.front() {
                 self.waits.era_begins(self.reader.snapshot().seq() + 1);
             }
-            let Some(publication) = self.waits.publish(|| writer.apply(deltas)) else { return };
+            let Some(publication) = self.waits.publish(|| writer.apply(deltas)) else { break };
             self.observer.published(&publication);
             let synced = publication.initial_done && !publication.was_done;
             self.processor.distribute(publication);

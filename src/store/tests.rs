@@ -3,7 +3,7 @@
 use super::script::*;
 use super::{AnyReader, Changes, Diff, IndexError, IndexSpec, Publication, Writer};
 use crate::{
-    flow::{Deleted, Delta, KeyRef, KnownObjects, Meta, Object, ObjectKey, Opaque},
+    flow::{Deleted, Delta, KeyRef, KnownObjects, Object, ObjectKey, Opaque},
     sync::{
         Arc, Clock, Mutex, Once,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
