@@ -75,7 +75,7 @@ fn after_many_updates_the_store_is_as_large_as_before() {
     w.replace(0..OBJECTS);
     w.rewrite(20_000);
     let (nodes, objects) = w.settled();
-    w.rewrite(50_000);
+    w.rewrite(30_000);
     // Nobody looks, so each step frees what it replaced.
     assert_eq!(w.writer.gauge().waiting, 0);
     let (after, alive) = w.settled();
@@ -111,7 +111,7 @@ fn a_held_version_pins_no_more_than_its_own_size_however_long_it_is_held_and_not
     let mut held: Vec<AnySnapshot> = Vec::new();
     for round in 1..=4 {
         held.push(w.writer.reader().snapshot());
-        w.rewrite(40_000);
+        w.rewrite(15_000);
         let (now, alive) = w.settled();
         assert!(alive <= (round + 1) * OBJECTS as usize, "{alive} objects with {round} versions held");
         assert!(now <= (round + 1) * nodes * 6 / 5, "{now} bytes of nodes with {round} versions held, {nodes} without");
