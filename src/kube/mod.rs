@@ -49,3 +49,6 @@ mod stream;
 
 pub use io::Io;
 pub use source::KubeSource;
+
+#[cfg(test)]
+mod tests;

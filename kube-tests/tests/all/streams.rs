@@ -4,7 +4,7 @@ use crate::{
     errors::{next, watch, watch_of},
     world::{World, pods, two_pods},
 };
-use informer::source::{Next, WatchEvent};
+use informer::source::{Next, SourceErrorKind, WatchEvent};
 use kube_tests::server::{Inject, line};
 use serde_json::json;
 use std::{collections::BTreeMap, time::Duration};
@@ -99,6 +99,17 @@ fn an_object_that_cannot_be_decoded_is_told_with_its_frame() {
         let Next::Event(WatchEvent::Undecodable { object, deleted }) = next(&mut *stream) else { panic!("no event") };
         assert_eq!((object.key.unwrap().to_string().as_str(), deleted), ("ns/a", gone), "{kind}");
     }
+}
+
+#[test]
+fn a_line_that_never_ends_is_given_up() {
+    let server = two_pods();
+    let mut stream = watch(&pods(&server), "102").unwrap();
+    server.wait("the watch", |s| s.open_watches() == 1);
+    server.inject(Inject::Bytes(vec![b' '; (64 << 20) + 1]));
+    let Next::Failed(error) = next(&mut *stream) else { panic!("no error") };
+    assert_eq!(*error.kind(), SourceErrorKind::Decode, "{error}");
+    assert!(matches!(next(&mut *stream), Next::End), "it is over");
 }
 
 #[test]
