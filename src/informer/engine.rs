@@ -175,8 +175,10 @@ impl StoreEngine {
     pub(super) fn add_index(&self, spec: IndexSpec) -> Result<(), IndexError> {
         let mut turn = self.turn.take();
         let publication = turn.0.add_index(spec)?;
-        // Nothing changed, but whoever compares with the newest publication has to come to it. In the turn, since the rings
-        // have one producer at a time.
+        // Nothing changed, but somebody may be waiting for the index.
+        self.waits.publish(|| Some(()));
+        // And whoever compares with the newest publication has to come to it. In the turn, since the rings have one
+        // producer at a time.
         self.processor.distribute(publication);
         Ok(())
     }
