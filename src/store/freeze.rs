@@ -65,8 +65,8 @@ fn object(n: u32) -> Object<Opaque> {
     Object::with_key(ObjectKey::new("", &format!("k{}", n % 3)).unwrap(), &n.to_string(), "", n).erase()
 }
 
-/// Worker 0 writes a store, worker 1 reads it in every way there is and keeps a version for a while, worker 2 as well.
-fn store() -> [Worker; 3] {
+/// Worker 0 writes a store, worker 1 reads it in every way there is and keeps a version for a while.
+fn store() -> [Worker; 2] {
     let by_rest = IndexSpec::new("rest", |n: &u32, emit: &mut dyn FnMut(String)| emit((n % 2).to_string()));
     let mut writer = Writer::new(vec![by_rest]).unwrap();
     writer.apply(&mut [Delta::Added(object(0)), Delta::Added(object(1))].into());
@@ -83,12 +83,10 @@ fn store() -> [Worker; 3] {
         drop((held, now));
     };
     let writes = move || {
-        for n in [3, 4, 2] {
-            writer.apply(&mut [Delta::Updated(object(n))].into());
-        }
+        writer.apply(&mut [Delta::Updated(object(3))].into());
         writer.reclaim(usize::MAX);
     };
-    [worker(writes), worker(reads.clone()), worker(reads)]
+    [worker(writes), worker(reads)]
 }
 
 #[test]
@@ -98,7 +96,7 @@ fn no_read_of_the_store_waits_for_a_frozen_writer() {
 }
 
 #[test]
-fn no_write_and_no_other_read_waits_for_a_frozen_reader_that_holds_a_version() {
-    let verdict = freeze("store: writes and reads, a reader frozen", 1, store);
+fn no_write_waits_for_a_frozen_reader_that_holds_a_version() {
+    let verdict = freeze("store: writes, a reader frozen", 1, store);
     assert!(matches!(verdict, Verdict::Passes { .. }), "{verdict:?}");
 }

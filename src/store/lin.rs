@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 type Model = BTreeMap<u8, u8>;
 
 #[derive(Clone, Debug)]
-enum Op {
+pub enum Op {
     Put(u8, u8),
     Delete(u8),
     Apply(Vec<(u8, Option<u8>)>),
@@ -19,7 +19,7 @@ enum Op {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Answer {
+pub enum Answer {
     Value(Option<u8>),
     Keys(Vec<u8>),
     All(Model),

@@ -9,7 +9,7 @@
 //!   (`a_held_version_pins_no_more_than_its_own_size_however_long_it_is_held_and_nothing_when_it_is_let_go_of`).
 //! * No read waits for the writer, wherever that is, and no write for a reader that holds a version or is in the middle of
 //!   reading one (`no_read_of_the_store_waits_for_a_frozen_writer`,
-//!   `no_write_and_no_other_read_waits_for_a_frozen_reader_that_holds_a_version`).
+//!   `no_write_waits_for_a_frozen_reader_that_holds_a_version`).
 //! * Memory follows what is stored, upwards and downwards
 //!   (`the_store_shrinks_as_objects_are_deleted_and_is_nothing_without_any`). What a step replaces is freed in bounded
 //!   parts, by whoever writes (`what_a_whole_state_replaces_is_freed_in_steps`); what a version kept, when it is let go of.

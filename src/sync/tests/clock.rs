@@ -184,7 +184,13 @@ fn a_callback_that_was_stuck_is_waited_for_again_by_the_next_advance() {
 fn the_grace_ends_with_the_limit() {
     let mut clock = clock_with(20 * MS, LONG);
     let (go, gone) = mpsc::channel::<()>();
-    let stuck = spawn(&clock, "handler", move || contain(Site::Handler, || gone.recv().unwrap())).unwrap();
+    let (inside, is_inside) = mpsc::channel::<()>();
+    let handler = move || {
+        inside.send(()).unwrap();
+        gone.recv().unwrap()
+    };
+    let stuck = spawn(&clock, "handler", move || contain(Site::Handler, handler)).unwrap();
+    is_inside.recv().unwrap();
     assert_eq!(clock.try_advance(MS).unwrap_err().busy, ["handler (inside Handler)"]);
     clock.patience = ManualClock::new().patience;
     go.send(()).unwrap();
