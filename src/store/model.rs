@@ -275,7 +275,12 @@ fn the_last_two() {
 #[test]
 fn between_a_writer_that_goes_and_a_snapshot_that_goes_nothing_is_left_behind() {
     prove::model("store: the writer goes against the last snapshot", Some(3), the_last_two);
-    for place in ["store: a snapshot that goes fences", "store: a writer that goes fences"] {
+    let places = [
+        "store: a snapshot that goes fences",
+        "store: a writer that goes fences",
+        "store: whoever frees looks again when asked meanwhile",
+    ];
+    for place in places {
         prove::rejects(place, "went with its version", Some(3), || the_last_two());
     }
 }

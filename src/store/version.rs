@@ -25,7 +25,7 @@ use crate::{
     flow::{AsKey, KeyRef, KnownObjects, Object, ObjectKey, Opaque},
     sync::{
         Arc, Mutex, Once,
-        atomic::{AtomicBool, Ordering, fence},
+        atomic::{AtomicBool, AtomicUsize, Ordering, fence},
         keep,
     },
 };
@@ -162,7 +162,10 @@ pub(super) struct Core<E: Item> {
     pub(super) gone: AtomicBool,
     /// There is no writer any more, and `left` has its ledger.
     orphaned: AtomicBool,
+    /// Never contended: it is there before anybody is told, and then `asked` says who looks into it.
     left: Mutex<Option<Ledger<E>>>,
+    /// How often it was asked to free what nobody has, since that was last done; whoever asks first does it, for all.
+    asked: AtomicUsize,
     /// Tells the writer's owner that there is something to free.
     pub(super) nudge: Once<Box<dyn Fn() + Send + Sync>>,
 }
@@ -175,6 +178,7 @@ impl<E: Item> Core<E> {
             gone: AtomicBool::new(false),
             orphaned: AtomicBool::new(false),
             left: Mutex::new(None),
+            asked: AtomicUsize::new(0),
             nudge: Once::new(),
         }
     }
@@ -205,13 +209,28 @@ impl<E: Item> Core<E> {
         self.settle();
     }
 
-    /// Frees what nobody has, when there is no writer to do it.
+    /// Frees what nobody has, when there is no writer to do it. Whoever finds somebody at it leaves it to them, who look
+    /// again before they go; so nobody waits.
     fn settle(&self) {
-        let mut freed = Freed::default();
-        if let Some(ledger) = &mut *self.left.lock() {
-            ledger.settle(&self.cell, &mut freed);
+        if self.asked.fetch_add(1, Ordering::AcqRel) > 0 {
+            return;
         }
-        drop(freed);
+        let mut answered = 1;
+        loop {
+            let mut freed = Freed::default();
+            if let Some(ledger) = &mut *self.left.lock() {
+                ledger.settle(&self.cell, &mut freed);
+            }
+            drop(freed);
+            if !keep("store: whoever frees looks again when asked meanwhile") {
+                self.asked.store(0, Ordering::Release);
+                return;
+            }
+            match self.asked.compare_exchange(answered, 0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(now) => answered = now,
+            }
+        }
     }
 }
 
