@@ -16,8 +16,8 @@
 //! * A version is published by one swap, before anybody is told of what is in it (P1,
 //!   `b_07_a_relist_made_delete_is_in_store_and_indices_before_it_is_told`). A relist is one version (P5,
 //!   `b_58_readers_see_the_old_set_until_they_see_the_whole_new_one`).
-//! * An object that did not change keeps its allocation, so "changed" is "another pointer" (V1,
-//!   `an_unchanged_object_is_told_to_nobody_and_the_old_one_stays`), and the difference of two versions is exactly what
+//! * An object that did not change keeps its allocation, so "changed" is "another pointer"
+//!   (`an_unchanged_object_is_told_to_nobody_and_the_old_one_stays`), and the difference of two versions is exactly what
 //!   a listener between them has to be told.
 //! * An update whose index function panics is refused whole: the object's old state stays, in the items and in every
 //!   index; it is reported with the publication, and everything else is applied (P9,

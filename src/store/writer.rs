@@ -100,8 +100,8 @@ impl Writer {
     /// the source has reached (a bookmark does only that) and the counts.
     ///
     /// What decides is what is stored, not the name of the delta: `Added` or `Updated` of a stored key is an update,
-    /// of another key an addition; with the version of the stored object it is nothing, and the *old* object stays
-    /// (V1). Several deltas of one key chain: `old` of the second is `new` of the first.
+    /// of another key an addition; with the version of the stored object it is nothing, and the *old* object stays.
+    /// Several deltas of one key chain: `old` of the second is `new` of the first.
     pub(crate) fn apply(&mut self, deltas: &mut VecDeque<Delta<Opaque>>) -> Option<Publication> {
         let whole = matches!(deltas.front()?, Delta::ReplacedAll { .. });
         let was_done = self.table.current().initial_done;
