@@ -1,14 +1,16 @@
 //! Compares ours with the real client-go, row by row of the targets.
 //!
 //! `compare PEER [--rows T1,T12] [--rounds N] [--json]` runs the peer's program and this one in turn, each row a process
-//! of its own, and takes the median of the rounds. `compare measure ROW` is one such process. A row is met when ours is
-//! at least as good as its target, a ratio to the peer's figure of the same run.
+//! of its own, and takes the median of the rounds. `compare measure ROW [RIVAL]` is one such process. A row is met when
+//! ours is at least as good as its target, a ratio to the peer's figure of the same run. Rivals in Rust are shown beside
+//! and decide nothing.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a bench measures real time")]
 
 mod report;
 mod t12_fifo;
 mod t14_informer;
 mod t1_queue;
+mod t5_store_read;
 
 use report::Line;
 use std::process::{Command, ExitCode};
@@ -31,7 +33,12 @@ enum Target {
     AtLeast(f64),
 }
 
-const ROWS: &[&[Row]] = &[t1_queue::ROWS, t12_fifo::ROWS, t14_informer::ROWS];
+/// Another form in Rust that answers the question of a row: the row, the form, the measurement.
+struct Beside(&'static str, &'static str, fn() -> f64);
+
+const ROWS: &[&[Row]] = &[t1_queue::ROWS, t5_store_read::ROWS, t12_fifo::ROWS, t14_informer::ROWS];
+
+const BESIDE: &[&[Beside]] = &[t5_store_read::BESIDE];
 
 struct Options {
     peer: String,
@@ -42,14 +49,14 @@ struct Options {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [word, id] = &*args
+    if let [word, asked @ ..] = &*args
         && word == "measure"
     {
-        let Some(row) = rows().find(|row| row.id == *id) else {
-            eprintln!("compare: there is no row {id}");
+        let Some(measure) = measurement(asked) else {
+            eprintln!("compare: there is no row {}", asked.join(" with "));
             return ExitCode::from(2);
         };
-        println!("{}", (row.measure)());
+        println!("{}", measure());
         return ExitCode::SUCCESS;
     }
     match options(&args).and_then(|options| compare(&options)) {
@@ -63,6 +70,18 @@ fn main() -> ExitCode {
 
 fn rows() -> impl Iterator<Item = &'static Row> {
     ROWS.iter().copied().flatten()
+}
+
+fn beside(id: &str) -> impl Iterator<Item = &'static Beside> {
+    BESIDE.iter().copied().flatten().filter(move |beside| beside.0 == id)
+}
+
+fn measurement(asked: &[String]) -> Option<fn() -> f64> {
+    match asked {
+        [id] => rows().find(|row| row.id == *id).map(|row| row.measure),
+        [id, name] => beside(id).find(|beside| beside.1 == *name).map(|beside| beside.2),
+        _ => None,
+    }
 }
 
 fn options(args: &[String]) -> Result<Options, String> {
@@ -96,11 +115,15 @@ fn compare(options: &Options) -> Result<(), String> {
     let mut lines = Vec::new();
     for row in rows().filter(|row| options.rows.is_empty() || options.rows.iter().any(|wanted| is_wanted(row, wanted))) {
         let (mut ours, mut peer) = (Vec::new(), Vec::new());
+        let mut rivals: Vec<_> = beside(row.id).map(|Beside(_, name, _)| (*name, Vec::new())).collect();
         for _ in 0..options.rounds.max(1) {
             peer.push(figure(Command::new(&options.peer).arg(row.id))?);
             ours.push(figure(Command::new(&me).args(["measure", row.id]))?);
+            for (name, figures) in &mut rivals {
+                figures.push(figure(Command::new(&me).args(["measure", row.id, name]))?);
+            }
         }
-        let line = Line::new(row, &mut ours, &mut peer);
+        let line = Line::new(row, &mut ours, &mut peer, rivals);
         if !options.json {
             println!("{}", line.text());
         }

@@ -11,14 +11,17 @@ pub struct Line {
     peer: f64,
     /// From the smallest to the largest ratio of a round.
     spread: (f64, f64),
+    /// Other forms in Rust, and their figures.
+    beside: Vec<(&'static str, f64)>,
 }
 
 impl Line {
     /// Of figures that were measured in turn.
-    pub fn new(row: &'static Row, ours: &mut [f64], peer: &mut [f64]) -> Self {
+    pub fn new(row: &'static Row, ours: &mut [f64], peer: &mut [f64], rivals: Vec<(&'static str, Vec<f64>)>) -> Self {
         let ratios = || ours.iter().zip(peer.iter()).map(|(ours, peer)| ours / peer);
         let spread = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
-        Self { row, ours: median(ours), peer: median(peer), spread }
+        let beside = rivals.into_iter().map(|(name, mut figures)| (name, median(&mut figures))).collect();
+        Self { row, ours: median(ours), peer: median(peer), spread, beside }
     }
 
     fn ratio(&self) -> f64 {
@@ -46,10 +49,11 @@ impl Line {
             Target::AtMost(most) => format!("<={most}"),
             Target::AtLeast(least) => format!(">={least}"),
         };
-        let (ours, peer, ratio, verdict) = (shown(self.ours), shown(self.peer), self.ratio(), self.verdict());
-        let (least, most) = self.spread;
+        let (ours, peer, ratio, verdict) = (shown(self.ours), shown(self.peer), part(self.ratio()), self.verdict());
+        let (least, most) = (part(self.spread.0), part(self.spread.1));
+        let beside: String = self.beside.iter().map(|(name, figure)| format!("; {name} {}", shown(*figure))).collect();
         format!(
-            "{id} ours={ours} peer={peer} ratio={ratio:.2} target={target} {verdict}  ({what}, {unit}; rounds {least:.2} to {most:.2})"
+            "{id} ours={ours} peer={peer} ratio={ratio} target={target} {verdict}  ({what}, {unit}; rounds {least} to {most}{beside})"
         )
     }
 
@@ -61,8 +65,10 @@ impl Line {
         };
         let (ours, peer, ratio, ok, drifted) = (self.ours, self.peer, self.ratio(), self.is_ok(), self.has_drifted());
         let (least, most) = self.spread;
+        let beside: Vec<_> = self.beside.iter().map(|(name, figure)| format!(r#""{name}":{figure}"#)).collect();
+        let beside = beside.join(",");
         format!(
-            r#"{{"row":"{id}","what":"{what}","unit":"{unit}","ours":{ours},"peer":{peer},"ratio":{ratio},"ratio_least":{least},"ratio_most":{most},"rule":"{rule}","target":{target},"ok":{ok},"peer_before":{before},"peer_drifted":{drifted}}}"#
+            r#"{{"row":"{id}","what":"{what}","unit":"{unit}","ours":{ours},"peer":{peer},"ratio":{ratio},"ratio_least":{least},"ratio_most":{most},"rule":"{rule}","target":{target},"ok":{ok},"peer_before":{before},"peer_drifted":{drifted},"beside":{{{beside}}}}}"#
         )
     }
 }
@@ -93,4 +99,9 @@ fn shown(figure: f64) -> String {
         f if f >= 1e4 => format!("{:.0}k", f / 1e3),
         f => format!("{f:.1}"),
     }
+}
+
+/// A ratio; small ones with more digits.
+fn part(ratio: f64) -> String {
+    if ratio < 0.1 { format!("{ratio:.5}") } else { format!("{ratio:.2}") }
 }
