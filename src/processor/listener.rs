@@ -19,7 +19,7 @@ use super::{
 use crate::{
     flow::{Cause, Event, Opaque},
     ring::{Consumer, Producer},
-    store::{AnySnapshot, Changes, Publication},
+    store::{AnySnapshot, Changes, Held, Publication},
     sync::{
         Arc, Clock, Deadline, Monitor, WaitError,
         atomic::{AtomicBool, AtomicU64, Ordering, fence},
@@ -54,7 +54,7 @@ pub enum Removed {
 pub(crate) struct Listener {
     pub(super) id: u64,
     name: String,
-    ring: Producer<Arc<Publication>>,
+    ring: Producer<Held<Publication>>,
     leave: AtomicBool,
     running: AtomicBool,
     /// The publication up to which the handler has returned from everything; [`NOTHING`] before the first state.
@@ -85,7 +85,7 @@ pub(super) enum End {
 /// What only the listener's thread has.
 pub(super) struct Run {
     pub(super) listener: Arc<Listener>,
-    pub(super) ring: Consumer<Arc<Publication>>,
+    pub(super) ring: Consumer<Held<Publication>>,
     pub(super) handler: Box<dyn AnyHandler>,
     pub(super) policy: PanicPolicy,
     /// The snapshot the listener joined on.
@@ -95,7 +95,7 @@ pub(super) struct Run {
 }
 
 impl Listener {
-    pub(super) fn new(id: u64, name: String, ring: Producer<Arc<Publication>>, clock: &Clock) -> Self {
+    pub(super) fn new(id: u64, name: String, ring: Producer<Held<Publication>>, clock: &Clock) -> Self {
         Self {
             id,
             name,
@@ -140,7 +140,7 @@ impl Listener {
     }
 
     /// Engine: appends a publication; does not wake.
-    pub(super) fn push(&self, publication: Arc<Publication>) {
+    pub(super) fn push(&self, publication: Held<Publication>) {
         // A closed ring belongs to a listener that leaves; it is to be told of nothing more.
         let _refused = self.ring.push(publication);
     }

@@ -28,7 +28,7 @@ pub use listener::Removed;
 
 use crate::{
     ring::ring,
-    store::{AnyReader, Publication},
+    store::{AnyReader, Held, Publication},
     sync::{
         Arc, Clock, JoinHandle, Monitor,
         atomic::{Ordering, fence},
@@ -156,7 +156,7 @@ impl Processor {
     pub(crate) fn distribute(&self, publication: Publication) {
         fence(Ordering::SeqCst);
         let listeners = self.listeners.lock().live.clone();
-        let publication = Arc::new(publication);
+        let publication = Held::new(publication);
         for listener in &*listeners {
             listener.push(publication.clone());
         }

@@ -47,8 +47,9 @@ use crate::sync::{
 };
 use std::{ops::Deref, ptr::NonNull};
 
-/// A counted handle to a value that never changes. Clone is one count. The last handle frees, on its thread.
-pub(super) struct Held<T>(NonNull<Counted<T>>);
+/// A counted handle to a value that never changes. Clone is one count. The last handle frees, on its thread. Listeners share
+/// a publication by it, not by an `Arc`: the order from their reads to the writer's frees is one that ThreadSanitizer sees.
+pub(crate) struct Held<T>(NonNull<Counted<T>>);
 
 struct Counted<T> {
     count: AtomicUsize,
@@ -61,7 +62,7 @@ unsafe impl<T: Send + Sync> Send for Held<T> {}
 unsafe impl<T: Send + Sync> Sync for Held<T> {}
 
 impl<T> Held<T> {
-    pub(super) fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         Self(NonNull::from(Box::leak(Box::new(Counted { count: AtomicUsize::new(1), value }))))
     }
 

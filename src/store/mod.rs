@@ -68,6 +68,7 @@ mod version;
 mod wait;
 mod writer;
 
+pub(crate) use cell::Held;
 pub(crate) use diff::Diff;
 pub use expiration::{ExpirationStore, Unexpired};
 pub(crate) use index::IndexSpec;
