@@ -59,7 +59,7 @@ impl<T: 'static> Batch<'_, T> {
     /// stops.
     #[allow(clippy::should_implement_trait, reason = "an iterator could not lend its events")]
     pub fn next(&mut self) -> Option<&Event<T>> {
-        if self.leave.load(Ordering::Acquire) {
+        if self.leave.load(Ordering::Relaxed) {
             return None;
         }
         let event = self.events.get(*self.at)?;

@@ -9,7 +9,7 @@
 //! `leave` is set once, by whoever removes the registration or ends the processor; `running` is the listener's own.
 //! Per batch the listener stores `running`, fences, and looks at `leave` before every event. [`Listener::leave`]
 //! stores `leave`, fences, and looks at `running`: when that is false, no callback runs and none will, and what the
-//! callbacks did is visible. The two fences exclude that each misses the other's store.
+//! callbacks did is visible. The two fences exclude that each misses the other's store; `leave` itself carries nothing.
 
 use super::{
     Listeners, Report,
@@ -114,9 +114,10 @@ impl Listener {
         &self.name
     }
 
-    /// Whether the handler has returned from everything up to a publication, or will be told of nothing more.
+    /// Whether the handler has returned from everything up to a publication, or will be told of nothing more. What it did
+    /// is visible then.
     pub(super) fn is_idle(&self, published: u64) -> bool {
-        let told = self.told.load(Ordering::Acquire);
+        let told = self.told.load(order("processor: what was told is looked at", Ordering::Acquire));
         (told != NOTHING && told >= published) || self.progress.lock().ended
     }
 
@@ -152,7 +153,7 @@ impl Listener {
 
     /// Makes the listener leave; legal anywhere. *Blocks*: briefly.
     pub(super) fn leave(&self, why: End) -> Removed {
-        self.leave.store(true, Ordering::Release);
+        self.leave.store(true, Ordering::Relaxed);
         if keep("processor: the remover's fence") {
             fence(Ordering::SeqCst);
         }
@@ -256,7 +257,7 @@ impl Run {
             self.listener.pass_sync_marker();
         }
         let position = start.seq();
-        self.listener.told.store(position, Ordering::Release);
+        self.listener.told.store(position, order("processor: the first state is told", Ordering::Release));
         // The snapshot joined on is not needed any more; what it alone holds is freed now.
         drop((start, nothing));
         while let Some(publication) = self.ring.pop() {
@@ -276,7 +277,7 @@ impl Run {
             if publication.initial_done && keep("processor: the marker of a publication is passed") {
                 self.listener.pass_sync_marker();
             }
-            self.listener.told.store(publication.seq, Ordering::Release);
+            self.listener.told.store(publication.seq, order("processor: a publication is told", Ordering::Release));
         }
     }
 
@@ -286,7 +287,7 @@ impl Run {
         loop {
             scratch.extend(changes.by_ref().take(CHUNK));
             if scratch.is_empty() {
-                return !self.listener.leave.load(Ordering::Acquire);
+                return !self.listener.leave.load(Ordering::Relaxed);
             }
             let go_on = self.hand_over(scratch);
             scratch.clear();
@@ -304,7 +305,7 @@ impl Run {
             fence(Ordering::SeqCst);
         }
         let mut at = 0;
-        while at < events.len() && !listener.leave.load(Ordering::Acquire) {
+        while at < events.len() && !listener.leave.load(Ordering::Relaxed) {
             let begun = at;
             match call_out::call(Site::Handler, || self.handler.on_batch(events, &mut at, &listener.leave)) {
                 Ok(()) => {
@@ -333,6 +334,6 @@ impl Run {
             }
         }
         listener.running.store(false, order("processor: a batch ends", Ordering::Release));
-        !listener.leave.load(Ordering::Acquire)
+        !listener.leave.load(Ordering::Relaxed)
     }
 }

@@ -135,6 +135,46 @@ fn a_handler_is_synced_when_it_has_returned_from_the_first_state() {
     prove::rejects("processor: the marker of a publication is passed", "deadlock", Some(2), || syncs(false));
 }
 
+static IDLE: Reached = Reached::new();
+
+/// Who sees that a handler was told of the first publication finds what the handler did, be that its first state or not.
+fn idles(before: bool) {
+    let mut small = Small::new(&Clock::real());
+    if before {
+        small.publish();
+    }
+    let effect = Arc::new(Watched::default());
+    let did = effect.clone();
+    let listener = add(&small.processor, move |_| did.write());
+    let l = listener.clone();
+    let looks = start(move || {
+        if l.is_idle(1) {
+            IDLE.count();
+            effect.read();
+        }
+        l
+    });
+    if !before {
+        small.publish();
+    }
+    let l = looks.join().unwrap();
+    small.processor.close();
+    drop((l, listener));
+}
+
+#[test]
+fn who_sees_a_listener_idle_sees_what_its_callbacks_did() {
+    prove::model("processor: is_idle against the first state", Some(2), || idles(true));
+    prove::model("processor: is_idle against a publication", Some(2), || idles(false));
+    if prove::intact() {
+        assert!(IDLE.get() > 0, "nobody was ever seen idle");
+    }
+    let race = "Causality violation";
+    prove::rejects("processor: what was told is looked at", race, Some(2), || idles(true));
+    prove::rejects("processor: the first state is told", race, Some(2), || idles(true));
+    prove::rejects("processor: a publication is told", race, Some(2), || idles(false));
+}
+
 /// A handler is added while the processor ends.
 fn ends() {
     let clock = Clock::real();

@@ -43,7 +43,7 @@
 use crate::sync::{
     Mutex,
     atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence},
-    constant, keep, order, thread_local,
+    constant, for_ever, keep, order, thread_local,
 };
 use std::{ops::Deref, ptr::NonNull};
 
@@ -257,7 +257,7 @@ struct Slot {
 }
 
 constant! {
-    /// The list of all slots; grows at its head, never shrinks. A model has one for each execution and leaks it.
+    /// The list of all slots; grows at its head, never shrinks. A model has one for each execution.
     static REGISTRY: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
 }
 
@@ -302,15 +302,12 @@ fn claim() -> &'static Slot {
         }
         slot = s.next.load(Ordering::Relaxed);
     }
-    let mine = Box::leak(Box::new(Slot {
+    let mine = for_ever(Slot {
         holds: AtomicPtr::new(std::ptr::null_mut()),
         taken: AtomicBool::new(true),
         next: AtomicPtr::new(std::ptr::null_mut()),
-    }));
-    let raw = std::ptr::from_mut(mine);
-    // SAFETY: just leaked, so it lives for ever; nobody else has it yet, and from here on it is only shared.
-    let mine = unsafe { &*raw };
-    let mut head = REGISTRY.load(Ordering::Relaxed);
+    });
+    let (raw, mut head) = (std::ptr::from_ref(mine).cast_mut(), REGISTRY.load(Ordering::Relaxed));
     loop {
         mine.next.store(head, Ordering::Relaxed);
         match REGISTRY.compare_exchange_weak(head, raw, Ordering::AcqRel, Ordering::Relaxed) {

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::sync::{
     Arc, Clock,
+    atomic::{AtomicUsize, Ordering},
     prove::{self, Reached, Watched},
     spawn,
 };
@@ -282,6 +283,59 @@ fn between_a_writer_that_goes_and_a_snapshot_that_goes_nothing_is_left_behind() 
     ];
     for place in places {
         prove::rejects(place, "went with its version", Some(3), || the_last_two());
+    }
+}
+
+static NUDGED: Reached = Reached::new();
+
+/// A snapshot goes while the writer looks for those that have gone; another one stays.
+fn goes_while_looked_for() {
+    let alive = Arc::new(());
+    let mut table = Table::<Stored>::new(Vec::new()).unwrap();
+    let (core, nudges) = (table.core().clone(), Arc::new(AtomicUsize::new(0)));
+    let counts = nudges.clone();
+    let nudge: Box<dyn Fn() + Send + Sync> = Box::new(move || {
+        counts.fetch_add(1, Ordering::Relaxed);
+    });
+    assert!(core.nudge.set(nudge).is_ok());
+    put(&mut table, &alive);
+    let stays = Snap::current(&core);
+    put(&mut table, &alive);
+    let goes = Snap::current(&core);
+    put(&mut table, &alive);
+    // As after a nudge, which asked for the look that follows.
+    core.waiting.store(false, Ordering::Relaxed);
+    let holder = spawn(&Clock::real(), "holder", move || {
+        read(goes.version());
+        drop(goes);
+    })
+    .unwrap();
+    let look = |table: &mut Table<Stored>| {
+        let mut freed = Freed::default();
+        table.reclaim(usize::MAX, &mut freed);
+    };
+    look(&mut table);
+    holder.join().unwrap();
+    if nudges.load(Ordering::Relaxed) > 0 {
+        NUDGED.count();
+        look(&mut table);
+    }
+    assert_eq!((table.gauge().versions, table.gauge().waiting), (1, 0), "what was let go of is freed");
+    drop(stays);
+    look(&mut table);
+    assert_eq!(table.gauge(), Gauge::default());
+    drop((table, core));
+    assert_eq!(Arc::strong_count(&alive), 1);
+}
+
+#[test]
+fn a_snapshot_that_goes_is_seen_by_the_writer_or_tells_it() {
+    prove::model("store: a snapshot goes against a look", Some(3), goes_while_looked_for);
+    if prove::intact() {
+        assert!(NUDGED.get() > 0, "the writer was never told");
+    }
+    for place in ["store: a snapshot that goes fences", "store: who looks for the dead fences"] {
+        prove::rejects(place, "what was let go of is freed", Some(3), || goes_while_looked_for());
     }
 }
 

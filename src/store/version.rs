@@ -185,14 +185,15 @@ impl<E: Item> Core<E> {
 
     /// A version was let go of, and only the ledger has it now; or the current one is, after the end of the writer.
     fn let_go(&self) {
-        self.gone.store(true, Ordering::Release);
+        // A swap, as on the other side: loom is not sure of words that are stored here and swapped there.
+        self.gone.swap(true, Ordering::Release);
         if keep("store: a snapshot that goes fences") {
             fence(Ordering::SeqCst);
         }
-        if self.orphaned.load(Ordering::Acquire) {
+        if self.orphaned.load(Ordering::Relaxed) {
             self.settle();
         } else if self.waiting.load(Ordering::Relaxed)
-            && self.waiting.swap(false, Ordering::AcqRel)
+            && self.waiting.swap(false, Ordering::Relaxed)
             && let Some(nudge) = self.nudge.get()
         {
             nudge();
@@ -202,7 +203,7 @@ impl<E: Item> Core<E> {
     /// The writer goes.
     pub(super) fn orphan(&self, ledger: Ledger<E>) {
         *self.left.lock() = Some(ledger);
-        self.orphaned.store(true, Ordering::Release);
+        self.orphaned.store(true, Ordering::Relaxed);
         if keep("store: a writer that goes fences") {
             fence(Ordering::SeqCst);
         }
@@ -212,7 +213,7 @@ impl<E: Item> Core<E> {
     /// Frees what nobody has, when there is no writer to do it. Whoever finds somebody at it leaves it to them, who look
     /// again before they go; so nobody waits.
     fn settle(&self) {
-        if self.asked.fetch_add(1, Ordering::AcqRel) > 0 {
+        if self.asked.fetch_add(1, Ordering::Acquire) > 0 {
             return;
         }
         let mut answered = 1;
@@ -223,10 +224,10 @@ impl<E: Item> Core<E> {
             }
             drop(freed);
             if !keep("store: whoever frees looks again when asked meanwhile") {
-                self.asked.store(0, Ordering::Release);
+                self.asked.store(0, Ordering::Relaxed);
                 return;
             }
-            match self.asked.compare_exchange(answered, 0, Ordering::AcqRel, Ordering::Acquire) {
+            match self.asked.compare_exchange(answered, 0, Ordering::Release, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(now) => answered = now,
             }

@@ -97,12 +97,12 @@ impl Waits {
 
     /// Publication number `seq`, which comes next, begins a new era of versions.
     pub(crate) fn era_begins(&self, seq: u64) {
-        self.era.store(seq, Ordering::Release);
+        self.era.store(seq, Ordering::Relaxed);
     }
 
     /// Whether an era began with a publication after number `seq`. Ask after looking at what is published.
     pub(crate) fn era_began_after(&self, seq: u64) -> bool {
-        self.era.load(Ordering::Acquire) > seq
+        self.era.load(Ordering::Relaxed) > seq
     }
 
     /// Nothing will be published any more. Waiters that do not see by now what they wait for get `Stopped`.
@@ -165,7 +165,7 @@ impl Waits {
             if let Some(answer) = look() {
                 return answer;
             }
-            if ended || !keep("wait: the end is read before the look") && self.ended.load(Ordering::Acquire) {
+            if ended || !keep("wait: the end is read before the look") && self.ended.load(Ordering::Relaxed) {
                 return Err(WaitError::Stopped);
             }
             if passed {

@@ -83,6 +83,11 @@ pub(crate) use lazy;
 /// makes one, which the machine does not: a test of progress touches them before its workers start.
 pub(crate) use lazy as constant;
 
+/// A value that is never freed.
+pub(crate) fn for_ever<T: Sync + 'static>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
 /// Threads of the model, and its time, which stands still.
 pub(crate) mod os {
     use super::Time;

@@ -39,7 +39,7 @@ use self::shuttle as backend;
 #[cfg(not(any(informer_loom, informer_shuttle)))]
 use self::std as backend;
 
-pub(crate) use backend::{Alive, Arc, CheckedArc, Once, Seed, UnsafeCell, Weak, atomic, constant, lazy, thread_local};
+pub(crate) use backend::{Alive, Arc, CheckedArc, Once, Seed, UnsafeCell, Weak, atomic, constant, for_ever, lazy, thread_local};
 
 pub mod call_out;
 mod census;

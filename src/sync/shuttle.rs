@@ -29,6 +29,32 @@ pub(crate) use lazy;
 /// makes one, which the machine does not: a test of progress touches them before its workers start.
 pub(crate) use lazy as constant;
 
+/// A value that is never freed; here it lives until the next execution on this OS thread asks for one, since a campaign has
+/// more executions than the memory holds such values.
+#[allow(unsafe_code)]
+pub(crate) fn for_ever<T: Sync + 'static>(value: T) -> &'static T {
+    type Frees = (u64, Vec<Box<dyn FnOnce()>>);
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    lazy! {
+        static EXECUTION: u64 = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+    std::thread_local! {
+        static KEPT: std::cell::RefCell<Frees> = const { std::cell::RefCell::new((0, Vec::new())) };
+    }
+    let (execution, raw) = (*EXECUTION, Box::into_raw(Box::new(value)));
+    KEPT.with_borrow_mut(|(of, frees)| {
+        if *of != execution {
+            *of = execution;
+            frees.drain(..).for_each(|free| free());
+        }
+        // SAFETY: it came from a box, and is freed once. The execution that was given it is over by then: an OS thread runs
+        // one after the other, and nothing of one is reached by the next.
+        frees.push(Box::new(move || drop(unsafe { Box::from_raw(raw) })));
+    });
+    // SAFETY: just made, only shared from here on, and not freed before the execution is over.
+    unsafe { &*raw }
+}
+
 /// Threads of the test, and its time, which stands still.
 pub(crate) mod os {
     use super::Time;

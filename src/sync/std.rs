@@ -25,6 +25,11 @@ macro_rules! constant {
 }
 pub(crate) use constant;
 
+/// A value that is never freed.
+pub(crate) fn for_ever<T: Sync + 'static>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
 /// OS threads and real time.
 pub(crate) mod os {
     use super::Time;
