@@ -39,8 +39,13 @@ const PINNED: &[Pin] = &[
     ),
     (
         "thread_safe_store",
-        [13, 1012, 44],
-        &[("indices are named when the informer is built", 23), ("the values of an unknown index are an error", 21)],
+        [16, 1053, 39],
+        &[
+            ("a list without a version is refused", 2),
+            ("a store that is written to has a version", 3),
+            ("an update that an index refuses is refused whole", 13),
+            ("the values of an unknown index are an error", 21),
+        ],
     ),
     ("workqueue", [13, 585, 146], &[("a drain is a drain to the end", 18), ("done without work is nothing", 134)]),
 ];
@@ -155,6 +160,9 @@ fn a_changed_recording_is_a_difference() {
         ("st-index-by-object", "err"),
         ("st-transaction", "keys"),
         ("st-transaction", "last_rv"),
+        ("st-add-indexers", "indexers"),
+        ("st-nil-object", "objs"),
+        ("st-replace", "keys"),
     ];
     let traces = trace::read_folder(&committed());
     for (name, field) in cases {

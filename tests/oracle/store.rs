@@ -2,8 +2,7 @@
 //! the delta queue. A scripted source says what the peer's store was told: a write is a frame of a watch, a `replace` an
 //! expired watch and the list that follows.
 //!
-//! Indices are named when an informer is built. All that a trace ever has are there from the start; one that the trace
-//! adds later is not asked before.
+//! The key of an object is what the trace says it is, so it is kept beside the object; the object may be null.
 
 use crate::trace::{Deviation, Replay, Room, Seen, Step, Trace, array, text_of};
 use informer::{
@@ -12,33 +11,29 @@ use informer::{
     source::{
         ListEnd, ListParams, ListerWatcher, Next, SourceError, SourceErrorKind, Undecodable, WatchEvent, WatchParams, WatchStream,
     },
-    store::{Index, Snapshot},
-    sync::{Deadline, ManualClock, Stop, Wake, Woken},
+    store::{Index, IndexError, Snapshot},
+    sync::{Deadline, ManualClock, Stop, Wake, Woken, call_out::assert_contained},
 };
 use serde_json::{Value, json};
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     ops::ControlFlow,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
-const INDICES: [&str; 3] = ["ns", "app", "tags"];
+const INDICES: [&str; 4] = ["ns", "app", "tags", "boom"];
+
+/// The version that an informer begins with when the first that a trace does is a write.
+const FIRST: &str = "0";
 
 pub fn replay(trace: &Trace) -> Result<Replay, &'static str> {
-    let has = |name: &str| array(&trace.config["indexers"]).iter().any(|i| i == name);
-    if has("boom") {
-        return Err("thread_safe_store, with an index that fails");
-    }
-    if trace.steps.iter().any(|step| step.args.get("obj") == Some(&Value::Null)) {
-        return Err("thread_safe_store, with objects that are null");
-    }
-    if trace.steps.iter().any(|step| step.op == "replace" && step.args["rv"] == "") {
-        return Err("thread_safe_store, replaced without a version");
-    }
     Ok(Replay {
-        room: Box::new(Store::new(INDICES.into_iter().filter(|name| has(name)))),
-        deviations: &[NO_INDEX_IS_ADDED, AN_UNKNOWN_INDEX_IS_AN_ERROR],
+        room: Box::new(Store::new(array(&trace.config["indexers"]).iter().map(text_of))),
+        deviations: &[REFUSED_WHOLE, A_LIST_HAS_A_VERSION, IT_BEGINS_WITH_A_LIST, AN_UNKNOWN_INDEX_IS_AN_ERROR],
         hidden: &[],
         in_our_words: |seen| {
             if let Some(Value::Array(objects)) = seen.get_mut("objs") {
@@ -48,17 +43,40 @@ pub fn replay(trace: &Trace) -> Result<Replay, &'static str> {
     })
 }
 
-/// There is no door to add an index by.
-const NO_INDEX_IS_ADDED: Deviation = Deviation {
-    name: "indices are named when the informer is built",
+/// B-61. The peer stores first and panics then, with the item stored and its indices as they were.
+const REFUSED_WHOLE: Deviation = Deviation {
+    name: "an update that an index refuses is refused whole",
     expected: |trace, at, seen| {
-        if trace.steps[at].op == "add_indexers" {
-            for name in ["err", "indexers", "panicked"] {
-                seen.remove(name);
-            }
+        if array(&trace.config["indexers"]).iter().any(|index| index == "boom") {
+            Plain::after(trace, at).shows(&trace.steps[at], seen);
         }
     },
 };
+
+/// The peer forgets its version with such a list. Ours asks for another one, and shows what it has until then.
+const A_LIST_HAS_A_VERSION: Deviation = Deviation {
+    name: "a list without a version is refused",
+    expected: |trace, at, seen| {
+        let refused = |step: &Step| step.op == "replace" && step.args["rv"] == "";
+        if trace.steps[..=at].iter().rfind(|step| step.op == "replace").is_some_and(refused) {
+            Plain::after(trace, at).shows(&trace.steps[at], seen);
+        }
+    },
+};
+
+/// An object that is null has no version.
+const IT_BEGINS_WITH_A_LIST: Deviation = Deviation {
+    name: "a store that is written to has a version",
+    expected: |trace, at, seen| {
+        if seen["last_rv"] == "" && trace.steps[..=at].iter().any(|step| writes(&step.op)) {
+            seen.insert("last_rv".to_owned(), FIRST.into());
+        }
+    },
+};
+
+fn writes(op: &str) -> bool {
+    ["add", "update", "delete", "delete_with_object", "transaction", "bookmark", "replace"].contains(&op)
+}
 
 /// The peer says that an unknown index has no values.
 const AN_UNKNOWN_INDEX_IS_AN_ERROR: Deviation = Deviation {
@@ -82,16 +100,94 @@ fn adds_indices(step: &Step) -> bool {
     step.op == "add_indexers" && step.obs["err"].is_null() && !step.args["names"].is_null()
 }
 
+/// What a trace does to a plain map in which an object that fails and a list without a version change nothing. For the
+/// steps that the traces with such have.
+#[derive(Default)]
+struct Plain {
+    objects: BTreeMap<String, Value>,
+    version: String,
+}
+
+impl Plain {
+    fn after(trace: &Trace, at: usize) -> Self {
+        let mut plain = Self::default();
+        for Step { op, args, .. } in &trace.steps[..=at] {
+            let key = args["key"].as_str().unwrap_or_default().to_owned();
+            match &**op {
+                "add" | "update" => {
+                    plain.version = text_of(&args["obj"]["rv"]).to_owned();
+                    if !fails(&args["obj"]) {
+                        plain.objects.insert(key, args["obj"].clone());
+                    }
+                }
+                "delete" => drop(plain.objects.remove(&key)),
+                "replace" if args["rv"] != "" => {
+                    plain.version = text_of(&args["rv"]).to_owned();
+                    let items = array(&args["items"]).iter();
+                    plain.objects = items.map(|item| (text_of(&item[0]).to_owned(), item[1].clone())).collect();
+                }
+                _ => {}
+            }
+        }
+        plain
+    }
+
+    fn shows(&self, Step { op, args, .. }: &Step, seen: &mut Seen) {
+        let mut says = |name: &str, value: Value| drop(seen.insert(name.to_owned(), value));
+        says("keys", json!(self.objects.keys().collect::<Vec<_>>()));
+        says("last_rv", json!(self.version));
+        let of = |index: &str| {
+            let emitted =
+                self.objects.values().flat_map(move |object| values_of(index, object).into_iter().map(move |v| (v, object)));
+            emitted.collect::<Vec<_>>()
+        };
+        match &**op {
+            "add" | "update" => says("panicked", fails(&args["obj"]).into()),
+            "delete" => says("panicked", false.into()),
+            "get" => {
+                let object = self.objects.get(text_of(&args["key"]));
+                says("found", object.is_some().into());
+                says("obj", object.cloned().unwrap_or_default());
+            }
+            "by_index" => {
+                let found = of(text_of(&args["index"])).into_iter().filter(|(value, _)| *value == args["value"]);
+                let mut objects: Vec<Value> = found.map(|(_, object)| object.clone()).collect();
+                sort(&mut objects);
+                says("objs", objects.into());
+            }
+            "list_index_values" => {
+                let values: BTreeSet<String> = of(text_of(&args["index"])).into_iter().map(|(value, _)| value).collect();
+                says("values", json!(values));
+            }
+            _ => {}
+        }
+    }
+}
+
 /// What a write tells the source's stream.
 enum Frame {
-    Event(WatchEvent<Value>),
+    Event(WatchEvent<Keyed>),
     Expired,
+}
+
+/// An object under its key.
+#[derive(Clone)]
+struct Keyed {
+    key: ObjectKey,
+    object: Value,
+}
+
+impl Keyed {
+    fn new(key: &Value, object: Value) -> Self {
+        let (namespace, name) = text_of(key).split_once('/').unwrap_or(("", text_of(key)));
+        Self { key: ObjectKey::new(namespace, name).expect("a key"), object }
+    }
 }
 
 #[derive(Default)]
 struct Script {
     version: String,
-    objects: Vec<Value>,
+    objects: Vec<Keyed>,
     frames: VecDeque<Frame>,
     wake: Option<Wake>,
 }
@@ -106,18 +202,18 @@ impl Source {
 }
 
 impl ListerWatcher for Source {
-    type Object = Value;
+    type Object = Keyed;
 
-    fn meta<'a>(&self, object: &'a Value) -> Meta<'a> {
-        let [namespace, name, version, uid] = ["ns", "name", "rv", "uid"].map(|field| text_of(&object[field]));
-        Meta { namespace, name, version, uid }
+    fn meta<'a>(&self, Keyed { key, object }: &'a Keyed) -> Meta<'a> {
+        let [version, uid] = ["rv", "uid"].map(|field| object[field].as_str().unwrap_or_default());
+        Meta { namespace: key.namespace(), name: key.name(), version, uid }
     }
 
     fn list(
         &self,
         _: &Stop,
         _: &ListParams,
-        sink: &mut dyn FnMut(Result<Value, Undecodable>) -> ControlFlow<()>,
+        sink: &mut dyn FnMut(Result<Keyed, Undecodable>) -> ControlFlow<()>,
     ) -> Result<ListEnd, SourceError> {
         let (version, objects) = {
             let script = self.script();
@@ -131,15 +227,15 @@ impl ListerWatcher for Source {
         Ok(ListEnd { version, continue_token: None })
     }
 
-    fn watch(&self, _: &Stop, _: &WatchParams) -> Result<Box<dyn WatchStream<Value>>, SourceError> {
+    fn watch(&self, _: &Stop, _: &WatchParams) -> Result<Box<dyn WatchStream<Keyed>>, SourceError> {
         Ok(Box::new(Stream(self.clone())))
     }
 }
 
 struct Stream(Source);
 
-impl WatchStream<Value> for Stream {
-    fn next(&mut self, wake: &Wake, deadline: Deadline) -> Next<Value> {
+impl WatchStream<Keyed> for Stream {
+    fn next(&mut self, wake: &Wake, deadline: Deadline) -> Next<Keyed> {
         self.0.script().wake = Some(wake.clone());
         match wake.wait_until(deadline, || !self.0.script().frames.is_empty()) {
             None => self.ready().unwrap_or(Next::Deadline),
@@ -149,7 +245,7 @@ impl WatchStream<Value> for Stream {
         }
     }
 
-    fn ready(&mut self) -> Option<Next<Value>> {
+    fn ready(&mut self) -> Option<Next<Keyed>> {
         self.0.script().frames.pop_front().map(|frame| match frame {
             Frame::Event(event) => Next::Event(event),
             Frame::Expired => Next::Failed(SourceError::new(SourceErrorKind::Expired)),
@@ -160,29 +256,34 @@ impl WatchStream<Value> for Stream {
 struct Store {
     clock: ManualClock,
     source: Source,
-    informer: SharedInformer<Value>,
+    informer: SharedInformer<Keyed>,
     stop: Stop,
     thread: Option<InformerHandle>,
-    /// The indices that may be asked.
     indices: BTreeSet<String>,
+    /// Updates that were refused so far.
+    refused: u64,
+    /// The last list was: it will be asked for again.
+    lists: bool,
+    /// How often an index function failed.
+    failed: Arc<AtomicUsize>,
 }
 
 impl Store {
     fn new<'a>(indices: impl Iterator<Item = &'a str>) -> Self {
         let clock = ManualClock::new();
         let source = Source::default();
+        let (failed, indices) = (Arc::new(AtomicUsize::new(0)), indices.map(str::to_owned).collect::<BTreeSet<_>>());
         let mut builder = SharedInformer::builder(source.clone())
             .clock(&clock)
             .engine(Engine::Decoupled)
             .relist_spread(Duration::ZERO)
             .watch_timeout(Duration::from_secs(1 << 30)..=Duration::from_secs(1 << 30));
-        for name in INDICES {
-            builder = builder.index(name, move |object: &Value, emit: &mut dyn FnMut(String)| {
-                values_of(name, object).into_iter().for_each(emit);
-            });
+        for name in &indices {
+            builder = builder.index(&**name, function(name, &failed));
         }
         let informer = builder.build().expect("an informer");
-        Self { clock, source, informer, stop: Stop::new(), thread: None, indices: indices.map(str::to_owned).collect() }
+        let (stop, thread, refused, lists) = (Stop::new(), None, 0, false);
+        Self { clock, source, informer, stop, thread, indices, refused, lists, failed }
     }
 
     /// Runs the informer, from what the script lists, unless it runs already: a store that nothing was written to has no
@@ -196,14 +297,14 @@ impl Store {
         new
     }
 
-    fn list(&self, version: &str, objects: Vec<Value>) {
+    fn list(&self, version: &str, objects: Vec<Keyed>) {
         let mut script = self.source.script();
         (script.version, script.objects) = (version.to_owned(), objects);
     }
 
     fn tell(&mut self, frames: impl IntoIterator<Item = Frame>) {
         if self.thread.is_none() {
-            self.list("0", Vec::new());
+            self.list(FIRST, Vec::new());
             self.begin();
         }
         let wake = {
@@ -218,18 +319,39 @@ impl Store {
     }
 
     fn index(&self, step: &Step) -> Option<Index<String>> {
-        let name = text_of(&step.args["index"]);
-        if INDICES.contains(&name) && !self.indices.contains(name) {
-            return None;
-        }
-        self.informer.store().index(name).ok()
+        self.informer.store().index(text_of(&step.args["index"])).ok()
     }
+
+    /// Whether an update was refused since this was last asked.
+    fn refuses(&mut self) -> Value {
+        let before = std::mem::replace(&mut self.refused, self.informer.failures().refused_objects);
+        (self.refused > before).into()
+    }
+}
+
+fn function(index: &str, failed: &Arc<AtomicUsize>) -> impl Fn(&Keyed, &mut dyn FnMut(String)) + Send + Sync + 'static {
+    assert!(INDICES.contains(&index), "the index {index} is unknown");
+    let (index, failed) = (index.to_owned(), failed.clone());
+    move |Keyed { object, .. }, emit| {
+        if index == "boom" && fails(object) {
+            failed.fetch_add(1, Ordering::Relaxed);
+            panic!("boom");
+        }
+        values_of(&index, object).into_iter().for_each(emit);
+    }
+}
+
+/// Whether the peer's index function `boom` fails for it.
+fn fails(object: &Value) -> bool {
+    object["labels"]["boom"] == "yes"
 }
 
 /// What the peer's index functions emit.
 fn values_of(index: &str, object: &Value) -> Vec<String> {
     let label = |name: &str| object["labels"].get(name).map(text_of);
     match index {
+        _ if object.is_null() => Vec::new(),
+        "boom" => vec!["fine".to_owned()],
         "ns" => vec![text_of(&object["ns"]).to_owned()],
         "app" => label("app").map(str::to_owned).into_iter().collect(),
         _ => label("tags").into_iter().flat_map(|tags| tags.split('.')).map(str::to_owned).collect(),
@@ -237,15 +359,12 @@ fn values_of(index: &str, object: &Value) -> Vec<String> {
 }
 
 fn write(op: &str, key: &Value, object: Option<&Value>) -> Frame {
-    let object = object.cloned().unwrap_or_else(|| {
-        // The peer's bare delete has a key only, and no version.
-        let (namespace, name) = text_of(key).split_once('/').unwrap_or(("", text_of(key)));
-        json!({"ns": namespace, "name": name, "rv": "", "uid": ""})
-    });
+    // The peer's bare delete has a key only.
+    let keyed = Keyed::new(key, object.cloned().unwrap_or_default());
     Frame::Event(match op {
-        "add" => WatchEvent::Added(object),
-        "update" => WatchEvent::Modified(object),
-        _ => WatchEvent::Deleted(object),
+        "add" => WatchEvent::Added(keyed),
+        "update" => WatchEvent::Modified(keyed),
+        _ => WatchEvent::Deleted(keyed),
     })
 }
 
@@ -253,8 +372,8 @@ fn sort(objects: &mut [Value]) {
     objects.sort_by_cached_key(Value::to_string);
 }
 
-fn shown<'a>(objects: impl IntoIterator<Item = &'a Object<Value>>) -> Value {
-    let mut objects: Vec<Value> = objects.into_iter().map(|o| Value::clone(o)).collect();
+fn shown<'a>(objects: impl IntoIterator<Item = &'a Object<Keyed>>) -> Value {
+    let mut objects: Vec<Value> = objects.into_iter().map(|o| o.object.clone()).collect();
     sort(&mut objects);
     objects.into()
 }
@@ -266,46 +385,52 @@ impl Room for Store {
         let refused = || json!({"class": "no_such_index"});
         let mut seen = Seen::new();
         let mut see = |name: &str, value: Value| drop(seen.insert(name.to_owned(), value));
-        let snapshot: Snapshot<Value> = self.informer.store().snapshot();
+        let snapshot: Snapshot<Keyed> = self.informer.store().snapshot();
         match &*step.op {
             "add" | "update" | "delete" | "delete_with_object" => {
                 self.tell([write(&step.op, &args["key"], args.get("obj"))]);
-                see("panicked", (self.informer.failures().refused_objects > 0).into());
+                see("panicked", self.refuses());
             }
             "transaction" => {
                 let writes = array(&args["txns"]).iter();
                 self.tell(writes.map(|txn| write(text_of(&txn["op"]), &txn["key"], txn.get("obj"))));
-                see("panicked", (self.informer.failures().refused_objects > 0).into());
+                see("panicked", self.refuses());
             }
             "bookmark" => {
                 let version = text_of(&args["rv"]).to_owned();
                 self.tell([Frame::Event(WatchEvent::Bookmark { version, initial_events_end: false })]);
             }
             "replace" => {
-                self.list(text_of(&args["rv"]), array(&args["items"]).iter().map(|item| item[1].clone()).collect());
+                let version = text_of(&args["rv"]);
+                self.list(version, array(&args["items"]).iter().map(|item| Keyed::new(&item[0], item[1].clone())).collect());
+                let lists = std::mem::replace(&mut self.lists, version.is_empty());
                 if !self.begin() {
-                    self.tell([Frame::Expired]);
+                    if !lists {
+                        self.tell([Frame::Expired]);
+                    }
                     // Lists after expired watches that follow each other closely are put off.
                     self.clock.advance(Duration::from_secs(60));
                 }
-                see("panicked", (self.informer.failures().refused_objects > 0).into());
+                see("panicked", self.refuses());
             }
             "get" => {
-                let (namespace, name) = text_of(&args["key"]).split_once('/').unwrap_or(("", text_of(&args["key"])));
-                let key = ObjectKey::new(namespace, name).expect("a key");
-                see("found", snapshot.get(&key).is_some().into());
-                see("obj", snapshot.get(&key).cloned().unwrap_or_default());
+                let stored = snapshot.get(&Keyed::new(&args["key"], Value::Null).key);
+                see("found", stored.is_some().into());
+                see("obj", stored.map(|keyed| keyed.object.clone()).unwrap_or_default());
             }
             "list" => see("objs", shown(snapshot.objects())),
             "index" => {
-                // What shares a value with an object, once each: a union of what the store has by value.
-                let values = values_of(text_of(&args["index"]), &args["obj"]);
-                let keys = self.index(step).map(|index| {
-                    let of = |value: &String| snapshot.index_keys(&index, value).expect("it has it").cloned().collect::<Vec<_>>();
-                    values.iter().flat_map(of).collect::<BTreeSet<_>>()
-                });
-                see("err", if keys.is_some() { Value::Null } else { refused() });
-                see("objs", shown(keys.iter().flatten().filter_map(|key| snapshot.object(key))));
+                // The trace's object is a sample only; the peer has no key for it.
+                let sample = Keyed::new(&"sample".into(), args["obj"].clone());
+                let found = self.index(step).map(|index| snapshot.by_sample(&index, &sample).map(shown));
+                let (err, objects) = match found {
+                    None => (refused(), json!([])),
+                    Some(Ok(objects)) => (Value::Null, objects),
+                    Some(Err(IndexError::Failed { .. })) => (json!({"class": "index_func_failed"}), json!([])),
+                    Some(Err(why)) => panic!("{why}"),
+                };
+                see("err", err);
+                see("objs", objects);
                 see("panicked", false.into());
             }
             "by_index" => {
@@ -329,9 +454,22 @@ impl Room for Store {
                 None => see("err", refused()),
             },
             "add_indexers" => {
-                if adds_indices(step) {
-                    self.indices.extend(array(&args["names"]).iter().map(|name| text_of(name).to_owned()));
-                }
+                // Several are one call of the peer. (Where a trace names one that is there already, that is the first.)
+                let added = args["names"].as_array().into_iter().flatten().map(text_of).try_for_each(|name| {
+                    self.informer.add_index(name, function(name, &self.failed))?;
+                    self.indices.insert(name.to_owned());
+                    Ok(())
+                });
+                see(
+                    "err",
+                    match added {
+                        Ok(()) => Value::Null,
+                        Err(IndexError::Duplicate { .. }) => json!({"class": "indexer_conflict"}),
+                        Err(why) => panic!("{why}"),
+                    },
+                );
+                see("indexers", json!(self.indices));
+                see("panicked", false.into());
             }
             other => panic!("the operation {other} is unknown"),
         }
@@ -349,6 +487,7 @@ impl Drop for Store {
         self.stop.stop();
         if let Some(thread) = self.thread.take().filter(|_| !std::thread::panicking()) {
             thread.join().expect("the informer ends well");
+            assert_contained(&self.clock, &vec!["boom"; self.failed.load(Ordering::Relaxed)]);
         }
     }
 }
