@@ -47,19 +47,28 @@ pub(super) fn sorted<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     items
 }
 
-pub(super) fn key_of<T>(change: &Change<T>) -> &ObjectKey {
-    match change {
-        Change::Added(o) | Change::Updated { new: o, .. } => Object::key(o),
-        Change::Deleted(d) => d.key(),
-    }
-}
-
 pub(super) fn show<T>(change: &Change<T>) -> String {
     match change {
         Change::Added(o) => format!("A {o:?}"),
         Change::Updated { old, new } => format!("U {old:?} -> {new:?}"),
         Change::Deleted(Deleted::Observed(o)) => format!("D {o:?}"),
         Change::Deleted(Deleted::Missed { key, last_known }) => format!("M {key} {last_known:?}"),
+    }
+}
+
+/// Whether both tell the same, of the same objects.
+fn same(a: &Change<Opaque>, b: &Change<Opaque>) -> bool {
+    match (a, b) {
+        (Change::Added(a), Change::Added(b)) => Object::ptr_eq(a, b),
+        (Change::Updated { old: a, new: new_a }, Change::Updated { old: b, new: new_b }) => {
+            Object::ptr_eq(a, b) && Object::ptr_eq(new_a, new_b)
+        }
+        (Change::Deleted(Deleted::Observed(a)), Change::Deleted(Deleted::Observed(b))) => Object::ptr_eq(a, b),
+        (
+            Change::Deleted(Deleted::Missed { key: a, last_known: x }),
+            Change::Deleted(Deleted::Missed { key: b, last_known: y }),
+        ) => a == b && x.as_ref().map(Object::address) == y.as_ref().map(Object::address),
+        _ => false,
     }
 }
 
@@ -190,7 +199,7 @@ impl Model {
         })
     }
 
-    fn put(&mut self, new: &Object<Opaque>) -> Option<String> {
+    fn put(&mut self, new: &Object<Opaque>) -> Option<Change<Opaque>> {
         let key = Object::key(new).clone();
         if let Some((old, outdated)) = self.items.get_mut(&key)
             && (Object::ptr_eq(old, new) || Object::same_version(old, new) && !*outdated)
@@ -204,13 +213,13 @@ impl Model {
             return None;
         }
         Some(match self.items.insert(key, (new.clone(), false)) {
-            None => show(&Change::Added(new.clone())),
-            Some((old, _)) => show(&Change::Updated { old, new: new.clone() }),
+            None => Change::Added(new.clone()),
+            Some((old, _)) => Change::Updated { old, new: new.clone() },
         })
     }
 
     /// What listeners are told of a delta that is not a whole state.
-    fn step(&mut self, delta: &Delta<Opaque>) -> Option<String> {
+    fn step(&mut self, delta: &Delta<Opaque>) -> Option<Change<Opaque>> {
         if let Some(v) = delta.version().filter(|v| !v.is_empty()) {
             self.version = v.to_string();
         }
@@ -221,9 +230,9 @@ impl Model {
                     self.unknown += 1;
                     None
                 }
-                (Some(_), Deleted::Observed(o)) => Some(show(&Change::Deleted(Deleted::Observed(o.clone())))),
+                (Some(_), Deleted::Observed(o)) => Some(Change::Deleted(Deleted::Observed(o.clone()))),
                 (Some((old, _)), Deleted::Missed { key, .. }) => {
-                    Some(show(&Change::Deleted(Deleted::Missed { key: key.clone(), last_known: Some(old) })))
+                    Some(Change::Deleted(Deleted::Missed { key: key.clone(), last_known: Some(old) }))
                 }
             },
             _ => None,
@@ -244,13 +253,13 @@ impl Model {
         self.initial_done = true;
     }
 
-    fn check(&mut self, publication: &Step) {
+    /// What a step is seen to have done: in numbers, and for the keys that it named.
+    fn check(&mut self, publication: &Step, named: &[ObjectKey]) {
         let new = &publication.new;
         assert_eq!(new.len(), self.items.len());
-        let stored = new.typed::<u32>();
-        assert!(sorted(stored.keys()).into_iter().eq(self.items.keys()));
-        for (key, (object, _)) in &self.items {
-            assert!(Object::ptr_eq(new.get(&KeyRef { namespace: key.namespace(), name: key.name() }).unwrap(), object));
+        for key in named {
+            let stored = new.get(&KeyRef { namespace: key.namespace(), name: key.name() });
+            assert_eq!(stored.map(Object::address), self.items.get(key).map(|(object, _)| Object::address(object)), "{key}");
         }
         assert_eq!(new.version(), self.version);
         assert_eq!(new.initial_done(), self.initial_done);
@@ -258,6 +267,15 @@ impl Model {
         assert_eq!(counts, [self.refused, self.unknown, self.unchanged]);
         assert_contained(&Clock::real(), &vec!["thirteen"; self.refused]);
         (self.refused, self.unknown, self.unchanged) = (0, 0, 0);
+    }
+
+    /// All that there is.
+    fn check_all(&self, new: &AnySnapshot) {
+        let stored = new.typed::<u32>();
+        assert!(sorted(stored.keys()).into_iter().eq(self.items.keys()));
+        for (key, (object, _)) in &self.items {
+            assert!(Object::ptr_eq(new.get(&KeyRef { namespace: key.namespace(), name: key.name() }).unwrap(), object));
+        }
     }
 }
 
@@ -308,14 +326,24 @@ pub(super) fn clone(delta: &Delta<Opaque>) -> Delta<Opaque> {
     }
 }
 
-/// Applies the batches, and looks at everything after each step and at every version kept along the way at the end.
-pub(super) fn behaves(batches: &[Vec<Op>]) {
+/// Applies the batches, and looks at what changed after each step; at everything after each `full`-th step and the last; and
+/// at the end once more at every version of which everything was looked at.
+pub(super) fn behaves(batches: &[Vec<Op>], full: usize) {
     let mut writer = Writer::new(vec![remainders(), identity()]).unwrap();
     let reader = writer.reader();
     let mut model = Model::default();
     let mut along_the_way = vec![(reader.snapshot(), contents(&reader.snapshot()))];
     // What a failed case before this one (while shrinking) left on record.
     std::panic::catch_unwind(|| assert_contained(&Clock::real(), &[])).unwrap_or_default();
+    let look = |model: &Model, now: &AnySnapshot, along_the_way: &mut Vec<(AnySnapshot, Vec<String>)>| {
+        model.check_all(now);
+        check_indices(now, &reader);
+        if let Some((before, _)) = along_the_way.last() {
+            assert_diff_leads_from(before, now);
+        }
+        along_the_way.push((now.clone(), contents(now)));
+    };
+    let mut steps = 0;
     for ops in batches {
         // What to expect is worked out delta by delta; what is handed in is the batch.
         let mut deltas = VecDeque::new();
@@ -333,26 +361,33 @@ pub(super) fn behaves(batches: &[Vec<Op>]) {
         while let Some(publication) = step(&mut writer, &mut deltas) {
             let seen = reader.snapshot();
             assert_eq!((seen.seq(), publication.seq), (publication.new.seq(), publication.old.seq() + 1));
-            match &publication.changes {
+            let named: Vec<ObjectKey> = match &publication.changes {
                 Changes::All { .. } => {
                     let replaced = expected.pop_front().unwrap();
                     model.replace(&replaced);
+                    let Delta::ReplacedAll { objects, .. } = &replaced else { unreachable!("`replace` looked") };
+                    objects.iter().map(|o| Object::key(o).clone()).collect()
                 }
                 Changes::Each(events) => {
                     let upto = expected.iter().position(|d| matches!(d, Delta::ReplacedAll { .. }));
-                    let run = expected.drain(..upto.unwrap_or(expected.len()));
-                    let told: Vec<String> = run.filter_map(|d| model.step(&d)).collect();
-                    assert_eq!(events.iter().map(|e| show(&e.change)).collect::<Vec<_>>(), told);
+                    let run: Vec<_> = expected.drain(..upto.unwrap_or(expected.len())).collect();
+                    let told: Vec<Change<Opaque>> = run.iter().filter_map(|d| model.step(d)).collect();
+                    let equal = events.len() == told.len() && events.iter().zip(&told).all(|(e, t)| same(&e.change, t));
+                    let shown = || [events.iter().map(|e| show(&e.change)).collect::<Vec<_>>(), told.iter().map(show).collect()];
+                    assert!(equal, "told and expected: {:#?}", shown());
+                    run.iter().filter_map(|d| d.key().cloned()).collect()
                 }
+            };
+            model.check(&publication, &named);
+            steps += 1;
+            if steps % full == 0 {
+                look(&model, &publication.new, &mut along_the_way);
             }
-            model.check(&publication);
-            check_indices(&publication.new, &reader);
-            assert_diff_leads_from(&publication.old, &publication.new);
-            along_the_way.push((publication.new.clone(), contents(&publication.new)));
         }
         assert!(expected.is_empty());
     }
     let last = reader.snapshot();
+    look(&model, &last, &mut along_the_way);
     for (snapshot, was) in &along_the_way {
         assert_eq!(&contents(snapshot), was, "a snapshot changed");
         assert_diff_leads_from(snapshot, &last);
@@ -390,5 +425,5 @@ pub fn fuzz(bytes: &[u8]) {
         };
         batches.last_mut().into_iter().for_each(|batch| batch.push(op.clone()));
     }
-    behaves(&batches);
+    behaves(&batches, 16);
 }
