@@ -108,6 +108,18 @@ fn a_value_is_not_dropped_while_somebody_holds_it() {
     prove::rejects("cell: the last handle fences", FREED, Some(3), || world(Read::Load, 1));
 }
 
+/// B-120: a writer that sees an old content of a slot frees what is read. Here nothing exchanges the content of a slot, so
+/// no look at one can fail and be weaker for it: both looks are loads behind a fence. The reader reads twice and the writer
+/// publishes twice, so each slot has several contents to be mistaken for the last.
+#[test]
+fn b_120_an_old_content_of_a_slot_frees_nothing_that_is_read() {
+    prove::model("cell: two publications against two peeks", Some(2), || world_of(Read::Peek, 2, 2));
+    for place in ["cell: the reader's fence", "cell: the writer's fence", "cell: the slot is filled", "cell: the slot is cleared"]
+    {
+        prove::rejects(place, FREED, Some(2), || world_of(Read::Peek, 2, 2));
+    }
+}
+
 /// As above, but the replaced value has its last handle on a third thread.
 fn handed_on() {
     let alive = Arc::new(());
