@@ -72,7 +72,7 @@ impl Head {
         let bytes = match self.kind {
             Kind::Page => {
                 let flag = |bit| usize::from(self.form & bit != 0);
-                HEAD + capacity(self.size) * (ENTRY + 2 * flag(TAGGED) + flag(MARKED))
+                HEAD + capacity(self.size, group(flag(TAGGED) == 1)) * (ENTRY + 2 * flag(TAGGED) + flag(MARKED))
             }
             _ => HEAD + (size_of::<Bare>() << self.size),
         };
@@ -157,24 +157,31 @@ impl<E> Kept<E> {
     }
 }
 
-/// Groups of four from here on have power-of-two capacities, so that sixteen bits hold any.
+/// Capacities are multiples of this. Tags are read four at a time; without them pages may be as small as they are: an index
+/// of many values has as many pages of ids, of one or two each.
+const fn group(tagged: bool) -> usize {
+    if tagged { 4 } else { 2 }
+}
+
+/// So many groups and more have power-of-two capacities, so that sixteen bits hold any.
 const LARGE: usize = 1 << 15;
 
-fn encoded(entries: usize) -> u16 {
-    let groups = entries.div_ceil(4).max(1);
+fn encoded(entries: usize, group: usize) -> u16 {
+    let groups = entries.div_ceil(group).max(1);
     if groups < LARGE { groups as u16 } else { LARGE as u16 | groups.next_power_of_two().trailing_zeros() as u16 }
 }
 
-/// In entries: a multiple of four.
-fn capacity(size: u16) -> usize {
+/// In entries: a multiple of `group`.
+fn capacity(size: u16, group: usize) -> usize {
     let size = usize::from(size);
-    if size < LARGE { size * 4 } else { 4 << (size - LARGE) }
+    if size < LARGE { size * group } else { group << (size - LARGE) }
 }
 
 const HEAD: usize = size_of::<Head>();
 const ENTRY: usize = size_of::<Kept<u64>>();
 
 impl<E: Entry> Ptr<E> {
+    const GROUP: usize = group(E::TAGS);
     const FORM: u8 = if E::TAGS { TAGGED } else { 0 } | if E::MARKS { MARKED } else { 0 };
 
     /// Bytes of tags of a page.
@@ -195,7 +202,8 @@ impl<E: Entry> Ptr<E> {
 
     /// An empty page with room for at least so many.
     pub(super) fn page(birth: u64, depth: u8, room: usize) -> Self {
-        let page = Self::make(Head { birth, len: 0, size: encoded(room), form: depth | Self::FORM, kind: Kind::Page });
+        let page =
+            Self::make(Head { birth, len: 0, size: encoded(room, Self::GROUP), form: depth | Self::FORM, kind: Kind::Page });
         // SAFETY: a page has its tags behind the head; nobody else has it yet.
         unsafe { page.at::<u8>(0).write_bytes(0, Self::tag_bytes(page.capacity())) };
         page
@@ -220,7 +228,7 @@ impl<E: Entry> Ptr<E> {
             return to;
         }
         let len = from.len as usize;
-        let to = Self::make(Head { birth, size: encoded(room.max(len)), ..from });
+        let to = Self::make(Head { birth, size: encoded(room.max(len), Self::GROUP), ..from });
         let (old, new) = (Self::tag_bytes(self.capacity()), Self::tag_bytes(to.capacity()));
         // SAFETY: both are pages whose capacity is at least `len`; tags are copied and the rest of them zeroed, entries
         // and marks are copied; the copy is new. Entries are `Kept`, so there may be several of one.
@@ -282,7 +290,7 @@ impl<E: Entry> Ptr<E> {
     }
 
     pub(super) fn capacity(self) -> usize {
-        capacity(self.head().size)
+        capacity(self.head().size, Self::GROUP)
     }
 
     /// How many entries a page has.
@@ -302,7 +310,7 @@ impl<E: Entry> Ptr<E> {
     #[inline]
     pub(super) fn tags<'v>(self) -> &'v [u64] {
         debug_assert!(E::TAGS && self.kind() == Kind::Page);
-        // SAFETY: a page's tags begin at a multiple of eight, were zeroed, and the capacity is a multiple of four.
+        // SAFETY: a page's tags begin at a multiple of eight, were zeroed, and its capacity is a multiple of four.
         unsafe { std::slice::from_raw_parts(self.at(0).as_ptr(), self.len().div_ceil(4)) }
     }
 
