@@ -9,7 +9,7 @@ use informer::{
     informer::{BuildError, Engine, InformerBuilder, SharedInformer},
     memory::{Fault, Pod, Server},
     source::{Selector, SourceErrorKind},
-    store::{SelectError, StoreReader},
+    store::{Indexer, SelectError, StoreReader},
     sync::{Deadline, Gate, ManualClock, WaitError},
 };
 use std::{
@@ -241,4 +241,32 @@ fn a_publication_does_not_wait_for_who_looks_at_it() {
     assert_eq!(w.informer.store().len(), 100);
     gate.open();
     assert_eq!(looking.join().unwrap().unwrap().len(), 100);
+}
+
+/// A value whose end writes another store, which no lock of this crate may be held for.
+struct Ends {
+    number: u32,
+    other: Indexer<u32, u32>,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.other.put(self.number, self.number).unwrap();
+    }
+}
+
+#[test]
+fn the_last_handle_of_a_large_store_frees_it_on_a_small_stack_and_under_no_lock() {
+    const VALUES: u32 = 10_000;
+    let (store, other) = (Indexer::new(), Indexer::new());
+    store.add_index("rest", |_, value: &Ends, emit| emit(value.number % 1000)).unwrap();
+    let value = |number| (number, Ends { number, other: other.clone() });
+    assert!(store.replace((0..VALUES).map(value)).unwrap().is_empty());
+    let last = store.snapshot();
+    drop(store);
+    assert_eq!((last.len(), other.len()), (VALUES as usize, 0));
+    // A frame for each value would not fit.
+    let thread = thread::Builder::new().stack_size(128 << 10).spawn(move || drop(last)).unwrap();
+    thread.join().unwrap();
+    assert_eq!(other.len(), VALUES as usize);
 }

@@ -114,7 +114,7 @@ pub(super) struct StoreEngine {
 }
 
 /// Things of older versions that are freed between two looks at what came.
-const SLICE: usize = 512;
+const SLICE: usize = 128;
 /// When to look again at a version that somebody is in the middle of reading.
 const LATER: Duration = Duration::from_millis(100);
 

@@ -20,7 +20,7 @@ use super::{
     Gauge, Index, IndexError, IndexRef, IndexSpec,
     index::{IndexVersion, named},
     node::Entry,
-    reclaim::{Freed, Item},
+    reclaim::{AT_ONCE, Freed, Item},
     table::{AddIndex, Draft, Refused, Table},
     version::{Core, Snap, Version},
 };
@@ -37,9 +37,6 @@ use std::{
     hash::{BuildHasher, Hash},
     ops::Deref,
 };
-
-/// What a step frees beyond what it replaced.
-const AT_ONCE: usize = 1024;
 
 /// A value as it is stored, with its key. Clone is one count; it stays as it is whatever happens to the store.
 pub struct Stored<K, V>(Arc<Record<K, V>>);
@@ -149,6 +146,9 @@ pub struct RefusedWrite {
 /// *Blocks*: reads as those of [`StoreReader`](super::StoreReader); a write while another thread writes, index functions
 /// included. client-go: `Indexer`,
 /// `ThreadSafeStore`.
+///
+/// The drop of the last handle frees everything in one go on its thread, but for what a snapshot shows: the last one of
+/// those frees that. Every value's `Drop` runs there, under no lock.
 ///
 /// ```
 /// let pods = informer::store::Indexer::<String, &str>::new();

@@ -30,6 +30,10 @@ fn typed_change<T: 'static>(change: Change<Opaque>) -> Change<T> {
 /// Taking one and cloning one is O(1). While it is held it keeps the objects it contains. Look-ups by a borrowed key
 /// allocate nothing. *Blocks*: never, none of its methods (`store/freeze.rs`).
 ///
+/// Its drop frees nothing while the informer runs, which does that afterwards, in steps. After the informer's end the last
+/// handle of a version frees what that alone had, and the last of all handles, reader or snapshot, all that is left: in one
+/// go on the thread that drops it, every object's `Drop` included. No lock is held meanwhile.
+///
 /// client-go has no such thing: each call on its store sees an instant of its own.
 pub struct Snapshot<T> {
     any: AnySnapshot,
@@ -198,7 +202,7 @@ impl<T> fmt::Debug for Snapshot<T> {
 ///
 /// Each method sees the store at one instant of its own; for several reads of one instant take a
 /// [`StoreReader::snapshot`]. What it returns is owned. *Blocks*: never (`store/freeze.rs`), but for the
-/// two methods that wait.
+/// two methods that wait. The drop of the last handle after the informer's end frees what is stored: see [`Snapshot`].
 ///
 /// client-go: the reading half of `Indexer`.
 pub struct StoreReader<T> {

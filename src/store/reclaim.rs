@@ -31,6 +31,9 @@ use crate::sync::Seed;
 use hashbrown::{HashTable, hash_table};
 use std::{collections::VecDeque, hash::BuildHasher};
 
+/// What a step frees beyond twice what it replaced, at most. Things may be the user's, and dear to free.
+pub(super) const AT_ONCE: usize = 64;
+
 /// What a store keeps: a counted handle, compared by what it points to.
 pub(super) trait Item: Entry + Clone + Send + Sync + 'static {
     /// Equal for handles to one allocation only.

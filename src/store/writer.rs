@@ -2,7 +2,7 @@
 
 use super::{
     AnyReader, AnySnapshot, IndexError, IndexSpec,
-    reclaim::{Freed, Gauge},
+    reclaim::{AT_ONCE, Freed, Gauge},
     table::{AddIndex, Draft, Refused, Table},
 };
 use crate::{
@@ -11,9 +11,6 @@ use crate::{
 };
 use hashbrown::HashSet;
 use std::{collections::VecDeque, fmt};
-
-/// What a step of a whole state frees at once. The rest of what it replaced is freed by later steps and while idle.
-const AT_ONCE: usize = 1024;
 
 /// Writes a store: applies deltas, publishes versions.
 ///
