@@ -14,7 +14,7 @@ use informer::{
 use std::{
     collections::HashSet,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicIsize, Ordering::Relaxed},
         mpsc,
     },
@@ -127,10 +127,19 @@ with_each_engine! {
 
     /// Replace is seen as remove-then-insert.
     fn b_57_a_key_that_is_updated_is_never_missing(engine) {
-        let mut w = World::with(engine, |b| b.index("node", by_node).label_index("app"));
+        let (told, missing) = (Arc::new(Mutex::new(None::<StoreReader<Pod>>)), Arc::new(AtomicBool::new(false)));
+        let (looks, misses) = (told.clone(), missing.clone());
+        let mut w = World::with(engine, |b| b.index("node", by_node).label_index("app").index::<u64>("spy", move |p, emit| {
+            // Runs in the midst of each update.
+            if looks.lock().unwrap().as_ref().is_some_and(|store| store.get(&("ns", "k")).is_none()) {
+                misses.store(true, Relaxed);
+            }
+            emit(p.generation);
+        }));
         w.server.create(pod("k").on_node("x").with_label("app", "web")).unwrap();
         w.start();
         let (store, lister) = (w.informer.store(), w.informer.lister());
+        *told.lock().unwrap() = Some(store.clone());
         let web = "app=web".parse().unwrap();
         let readers = Readers::start(2, &store, move |store| {
             assert!(store.get(&("ns", "k")).is_some());
@@ -154,6 +163,9 @@ with_each_engine! {
         }
         w.settle();
         readers.end();
+        // The informer keeps the index function, which must not keep the informer's store.
+        told.lock().unwrap().take();
+        assert!(!missing.load(Relaxed), "the key was missing while it was updated");
         assert_eq!(store.get(&("ns", "k")).unwrap().generation, 300);
     }
 
