@@ -113,10 +113,10 @@ fn a_value_is_not_dropped_while_somebody_holds_it() {
 /// publishes twice, so each slot has several contents to be mistaken for the last.
 #[test]
 fn b_120_an_old_content_of_a_slot_frees_nothing_that_is_read() {
-    prove::model("cell: two publications against two peeks", Some(2), || world_of(Read::Peek, 2, 2));
+    prove::model("cell: two publications against two peeks", Some(3), || world_of(Read::Peek, 2, 2));
     for place in ["cell: the reader's fence", "cell: the writer's fence", "cell: the slot is filled", "cell: the slot is cleared"]
     {
-        prove::rejects(place, FREED, Some(2), || world_of(Read::Peek, 2, 2));
+        prove::rejects(place, FREED, Some(3), || world_of(Read::Peek, 2, 2));
     }
 }
 
