@@ -213,6 +213,7 @@ impl<E: Item> Ledger<E> {
                 self.piles.push_back(Pile { before: version.seq, dead: Vec::new(), nodes, values, items: items.into_iter() });
             }
         }
+        without_room(&mut self.live);
     }
 
     /// Frees, or hands to an older version, so many dead things.
@@ -233,6 +234,7 @@ impl<E: Item> Ledger<E> {
             let older = self.live.partition_point(|live| live.version.seq < before);
             self.place(dead, older, freed);
         }
+        without_room(&mut self.piles);
     }
 
     /// `older`: how many of the live versions may have it.
@@ -276,8 +278,21 @@ impl<E: Item> Ledger<E> {
         self.live.len()
     }
 
+    /// What its own lists have room for.
+    #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
+    pub(super) fn room(&self) -> usize {
+        self.live.capacity() + self.piles.capacity()
+    }
+
     pub(super) fn gauge(&self) -> Gauge {
         Gauge { versions: self.live.len(), pinned: self.pinned, waiting: self.waiting, standing: self.standing }
+    }
+}
+
+/// While a large pile is freed, each step puts a small one behind it; and there may have been many versions.
+fn without_room<T>(queue: &mut VecDeque<T>) {
+    if queue.is_empty() && queue.capacity() > 32 {
+        *queue = VecDeque::new();
     }
 }
 

@@ -142,6 +142,11 @@ impl<E: Item> Table<E> {
     pub(super) fn gauge(&self) -> Gauge {
         self.ledger.gauge()
     }
+
+    #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
+    pub(super) fn room(&self) -> usize {
+        self.ledger.room()
+    }
 }
 
 impl<E: Item> Drop for Table<E> {

@@ -162,6 +162,12 @@ impl Writer {
     pub(crate) fn gauge(&self) -> Gauge {
         self.table.gauge()
     }
+
+    /// What the lists of all that have room for.
+    #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
+    pub(super) fn room(&self) -> usize {
+        self.table.room()
+    }
 }
 
 impl fmt::Debug for Writer {

@@ -151,6 +151,7 @@ fn after_a_version_was_let_go_of_each_update_frees_a_bounded_part_of_what_it_kep
         assert!(freed < AT_ONCE + 40, "{freed} objects were freed by one update");
         updates += 1;
     }
+    assert!(w.writer.room() < 80, "lists for {}", w.writer.room());
     let updates = updates as usize;
     assert!(updates > kept / (AT_ONCE + 40) && updates <= 1 + kept / AT_ONCE, "{updates} updates for {kept} things");
     assert_eq!(w.settled().1, OBJECTS as usize);
@@ -178,6 +179,7 @@ fn of_many_versions_that_are_held_each_pins_what_the_next_one_lacks() {
         drop(versions);
         let (after, alive) = w.settled();
         assert_eq!((alive, w.writer.gauge()), (objects, Gauge::default()));
+        assert!(w.writer.room() < 80, "the lists of {held} versions have room for {}", w.writer.room());
         assert!(after < nodes + 8192, "{nodes} bytes of nodes became {after}");
     }
 }
