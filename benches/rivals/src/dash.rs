@@ -3,7 +3,7 @@
 //! Gives away: as `papaya_map.rs`, and readers of a shard wait for its writer.
 
 use crate::{
-    Carries, Read, Store, object,
+    Carries, Delete, Read, Store, object,
     world::{INDICES, Value},
 };
 use dashmap::DashMap;
@@ -33,6 +33,7 @@ impl<V: Value> Dash<V> {
 
 impl<V: Value> Read<V> for Dash<V> {
     const NAME: &'static str = "dashmap";
+    type Kept = Object<V>;
 
     fn filled(indices: usize, values: impl ExactSizeIterator<Item = V>) -> Self {
         let store = Self::new(indices);
@@ -58,6 +59,17 @@ impl<V: Value> Read<V> for Dash<V> {
     }
 }
 
+impl<V: Value> Delete<V> for Dash<V> {
+    fn delete(&self, keys: &[ObjectKey]) {
+        for key in keys {
+            let Some((_, old)) = self.items.remove(key) else { continue };
+            for (postings, (_, value)) in self.indices.iter().zip(INDICES) {
+                forget(postings, value(old.pod()), key);
+            }
+        }
+    }
+}
+
 impl<V: Value> Store<V> for Dash<V> {
     fn update(&self, values: impl ExactSizeIterator<Item = V>) {
         for new in values.map(object) {
@@ -73,15 +85,6 @@ impl<V: Value> Store<V> for Dash<V> {
                     forget(postings, was, key);
                 }
                 postings.entry(is.into()).or_default().insert(key.clone());
-            }
-        }
-    }
-
-    fn delete(&self, keys: &[ObjectKey]) {
-        for key in keys {
-            let Some((_, old)) = self.items.remove(key) else { continue };
-            for (postings, (_, value)) in self.indices.iter().zip(INDICES) {
-                forget(postings, value(old.pod()), key);
             }
         }
     }

@@ -4,7 +4,7 @@
 //! sibling on it.
 
 use crate::{
-    Carries, Read, Store, object,
+    Carries, Delete, Read, Store, object,
     world::{INDICES, Value},
 };
 use arc_swap::ArcSwap;
@@ -88,6 +88,7 @@ impl<V: Value> Hamt<V> {
 
 impl<V: Value> Read<V> for Hamt<V> {
     const NAME: &'static str = "imbl";
+    type Kept = Object<V>;
 
     fn filled(indices: usize, values: impl ExactSizeIterator<Item = V>) -> Self {
         let store = Self::new(indices);
@@ -114,13 +115,15 @@ impl<V: Value> Read<V> for Hamt<V> {
     }
 }
 
+impl<V: Value> Delete<V> for Hamt<V> {
+    fn delete(&self, keys: &[ObjectKey]) {
+        self.step(|next| keys.iter().for_each(|key| next.remove(key)));
+    }
+}
+
 impl<V: Value> Store<V> for Hamt<V> {
     fn update(&self, values: impl ExactSizeIterator<Item = V>) {
         self.step(|next| values.map(object).for_each(|object| next.put(object)));
-    }
-
-    fn delete(&self, keys: &[ObjectKey]) {
-        self.step(|next| keys.iter().for_each(|key| next.remove(key)));
     }
 
     fn replace(&self, values: impl ExactSizeIterator<Item = V>) {

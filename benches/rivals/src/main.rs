@@ -5,7 +5,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a bench measures real time")]
 
 use rivals::{
-    Dash, Hamt, OneLock, Ours, Papaya, Read, Shards, Store,
+    Dash, Hamt, OneLock, Ours, Papaya, Read, Shards, Standalone, Store,
     questions::{self as ask, Held},
     world::Pod,
 };
@@ -27,9 +27,18 @@ const COLUMNS: &[Column] = &[
     Column("replace0", "ms", "replace of 100,000, no index"),
     Column("replace1", "ms", "replace of 100,000, 1 index"),
     Column("replace3", "ms", "replace of 100,000, 3 indices"),
+    Column("replaced", "us", "get while all are replaced, 1 index: p99.99"),
     Column("visit", "us", "all 100,000 by reference"),
     Column("list", "us", "all 100,000 as a list of objects"),
     Column("by_index", "us", "the 1,000 of one value"),
+    Column("writers1", "k/s", "updates by 1 thread, no index"),
+    Column("writers2", "k/s", "updates by 2 threads together, no index"),
+    Column("writers4", "k/s", "updates by 4 threads together, no index"),
+    Column("writers16", "k/s", "updates by 16 threads together, no index"),
+    Column("indexed1", "k/s", "updates by 1 thread, 1 index"),
+    Column("indexed2", "k/s", "updates by 2 threads together, 1 index"),
+    Column("indexed4", "k/s", "updates by 4 threads together, 1 index"),
+    Column("indexed16", "k/s", "updates by 16 threads together, 1 index"),
     Column("bytes0", "B", "structure for each object, no index"),
     Column("bytes1", "B", "structure for each object, 1 index"),
     Column("bytes3", "B", "structure for each object, 3 indices"),
@@ -59,6 +68,15 @@ fn write<S: Store<Held>>(column: &str) -> Option<f64> {
         "replace0" => ask::replace::<S>(0),
         "replace1" => ask::replace::<S>(1),
         "replace3" => ask::replace::<S>(3),
+        "replaced" => ask::get_beside_replace::<S>() / 1e3,
+        "writers1" => ask::updates_of_many::<S>(1, 0) / 1e3,
+        "writers2" => ask::updates_of_many::<S>(2, 0) / 1e3,
+        "writers4" => ask::updates_of_many::<S>(4, 0) / 1e3,
+        "writers16" => ask::updates_of_many::<S>(16, 0) / 1e3,
+        "indexed1" => ask::updates_of_many::<S>(1, 1) / 1e3,
+        "indexed2" => ask::updates_of_many::<S>(2, 1) / 1e3,
+        "indexed4" => ask::updates_of_many::<S>(4, 1) / 1e3,
+        "indexed16" => ask::updates_of_many::<S>(16, 1) / 1e3,
         _ => return None,
     })
 }
@@ -77,7 +95,7 @@ fn rivals() -> Vec<Rival> {
         rival::<Papaya<Pod>, Papaya<Held>>(),
         rival::<Dash<Pod>, Dash<Held>>(),
         rival::<Hamt<Pod>, Hamt<Held>>(),
-        (<Ours<Pod> as Read<Pod>>::NAME, read::<Ours<Pod>>),
+        rival::<Ours<Pod>, Standalone<Held>>(),
     ]
 }
 

@@ -4,7 +4,7 @@
 //! two keys of one hash would be taken for one.
 
 use crate::{
-    Read, Store, hash, object,
+    Delete, Read, Store, hash, object,
     world::{INDICES, Value},
 };
 use hashbrown::{HashMap, HashTable, hash_table::Entry};
@@ -93,6 +93,7 @@ impl<V: Value> OneLock<V> {
 
 impl<V: Value> Read<V> for OneLock<V> {
     const NAME: &'static str = "one lock";
+    type Kept = Object<V>;
 
     fn filled(indices: usize, values: impl ExactSizeIterator<Item = V>) -> Self {
         let store = Self::new(indices);
@@ -122,19 +123,21 @@ impl<V: Value> Read<V> for OneLock<V> {
     }
 }
 
+impl<V: Value> Delete<V> for OneLock<V> {
+    fn delete(&self, keys: &[ObjectKey]) {
+        let mut old = Vec::with_capacity(keys.len());
+        let mut tables = self.0.write();
+        old.extend(keys.iter().map(|key| tables.remove(key)));
+        drop(tables);
+    }
+}
+
 impl<V: Value> Store<V> for OneLock<V> {
     fn update(&self, values: impl ExactSizeIterator<Item = V>) {
         let mut old = Vec::with_capacity(values.len());
         let new: Vec<_> = values.map(object).collect();
         let mut tables = self.0.write();
         old.extend(new.into_iter().map(|object| tables.put(object)));
-        drop(tables);
-    }
-
-    fn delete(&self, keys: &[ObjectKey]) {
-        let mut old = Vec::with_capacity(keys.len());
-        let mut tables = self.0.write();
-        old.extend(keys.iter().map(|key| tables.remove(key)));
         drop(tables);
     }
 

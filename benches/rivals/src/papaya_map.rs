@@ -4,7 +4,7 @@
 //! one value to another, or find it under both; a reader of a replace sees a mixture of old and new. No snapshots.
 
 use crate::{
-    Carries, Read, Store, object,
+    Carries, Delete, Read, Store, object,
     world::{INDICES, Value},
 };
 use informer::flow::{KeyRef, Object, ObjectKey};
@@ -77,6 +77,7 @@ impl<V: Value> Papaya<V> {
 
 impl<V: Value> Read<V> for Papaya<V> {
     const NAME: &'static str = "papaya";
+    type Kept = Object<V>;
 
     fn filled(indices: usize, values: impl ExactSizeIterator<Item = V>) -> Self {
         let store = Self::new(indices);
@@ -107,11 +108,7 @@ impl<V: Value> Read<V> for Papaya<V> {
     }
 }
 
-impl<V: Value> Store<V> for Papaya<V> {
-    fn update(&self, values: impl ExactSizeIterator<Item = V>) {
-        values.map(object).for_each(|object| self.put(object));
-    }
-
+impl<V: Value> Delete<V> for Papaya<V> {
     fn delete(&self, keys: &[ObjectKey]) {
         let items = self.items.pin();
         for key in keys {
@@ -120,6 +117,12 @@ impl<V: Value> Store<V> for Papaya<V> {
                 forget(postings, value(old.pod()), key);
             }
         }
+    }
+}
+
+impl<V: Value> Store<V> for Papaya<V> {
+    fn update(&self, values: impl ExactSizeIterator<Item = V>) {
+        values.map(object).for_each(|object| self.put(object));
     }
 
     /// Stores all; every key of the world is in every replace, so nothing is to be removed.

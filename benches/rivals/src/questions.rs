@@ -2,7 +2,7 @@
 //! of its own, since what was allocated before changes the answer.
 
 use crate::{
-    Read, Store,
+    Delete, Read, Store,
     world::{INDICES, OBJECTS, Pod, borrowed, drawn, generation, held, keys, names},
 };
 use informer::flow::ObjectKey;
@@ -257,7 +257,7 @@ pub struct Bytes {
 }
 
 /// Bytes asked of the allocator, as `live` tells them.
-pub fn bytes<S: Store<Held>>(indices: usize, live: impl Fn() -> usize) -> Bytes {
+pub fn bytes<S: Delete<Held>>(indices: usize, live: impl Fn() -> usize) -> Bytes {
     let (values, keys) = (held(0), keys());
     let value = size_of::<Held>() as f64;
     let before = live();
@@ -265,7 +265,7 @@ pub fn bytes<S: Store<Held>>(indices: usize, live: impl Fn() -> usize) -> Bytes 
     let object = (live() - before) as f64 / OBJECTS as f64 - size_of_val(&objects[0]) as f64;
     drop(objects);
     let before = live();
-    let store = filled::<S>(indices, &values);
+    let store = S::filled(indices, values.iter().cloned());
     let all = (live() - before) as f64 / OBJECTS as f64;
     let gone: Vec<_> = keys.iter().enumerate().filter(|(i, _)| i % 10 != 0).map(|(_, key)| key.clone()).collect();
     let with_list = live();

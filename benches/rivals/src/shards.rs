@@ -2,7 +2,7 @@
 //!
 //! Gives away: lists, indices and replaces are not of one instant; no snapshots. Otherwise as `one_lock.rs`.
 
-use crate::{Read, Store, object, one_lock::Tables, world::Value};
+use crate::{Delete, Read, Store, object, one_lock::Tables, world::Value};
 use informer::flow::{AsKey, KeyRef, Object, ObjectKey};
 use parking_lot::RwLock;
 
@@ -36,6 +36,7 @@ impl<V: Value> Shards<V> {
 
 impl<V: Value> Read<V> for Shards<V> {
     const NAME: &'static str = "64 locks";
+    type Kept = Object<V>;
 
     fn filled(indices: usize, values: impl ExactSizeIterator<Item = V>) -> Self {
         let store = Self::new(indices);
@@ -69,17 +70,19 @@ impl<V: Value> Read<V> for Shards<V> {
     }
 }
 
+impl<V: Value> Delete<V> for Shards<V> {
+    fn delete(&self, keys: &[ObjectKey]) {
+        for key in keys {
+            let old = self.of(key.key_hash()).write().remove(key);
+            drop(old);
+        }
+    }
+}
+
 impl<V: Value> Store<V> for Shards<V> {
     fn update(&self, values: impl ExactSizeIterator<Item = V>) {
         for object in values.map(object) {
             let old = self.of(object.key_hash()).write().put(object);
-            drop(old);
-        }
-    }
-
-    fn delete(&self, keys: &[ObjectKey]) {
-        for key in keys {
-            let old = self.of(key.key_hash()).write().remove(key);
             drop(old);
         }
     }

@@ -23,6 +23,11 @@ pub struct Pod {
 pub trait Value: Send + Sync + Sized + 'static {
     fn pod(&self) -> &Pod;
 
+    /// Made here.
+    fn key(&self) -> ObjectKey {
+        self.pod().key()
+    }
+
     /// As it is stored, with a key made here.
     fn object(self) -> Object<Self>;
 }
@@ -33,7 +38,7 @@ impl Value for Pod {
     }
 
     fn object(self) -> Object<Self> {
-        let (key, version, uid) = (self.key(), self.version.clone(), self.uid.clone());
+        let (key, version, uid) = (Value::key(&self), self.version.clone(), self.uid.clone());
         Object::with_key(key, &version, &uid, self)
     }
 }
@@ -44,8 +49,8 @@ impl Value for Arc<Pod> {
     }
 
     fn object(self) -> Object<Self> {
-        let pod = self.clone();
-        Object::with_key(pod.key(), &pod.version, &pod.uid, self)
+        // What is written again and again: making a key is part of it, reading a version and a uid is not.
+        Object::with_key(Value::key(&self), "", "", self)
     }
 }
 
