@@ -231,8 +231,23 @@ impl Object<Opaque> {
     /// When the object was made of another type.
     pub(crate) fn typed_ref<T: 'static>(&self) -> &Object<T> {
         self.check::<T>();
-        // SAFETY: `Object` is `repr(transparent)` over a pointer whatever `T` is, and the table says it was made of `T`.
+        // SAFETY: the table says it was made of `T`.
+        unsafe { self.typed_ref_unchecked() }
+    }
+
+    /// [`Object::typed_ref`] by somebody who knows. Does not look at the object.
+    ///
+    /// # Safety
+    /// The object was made of this very type.
+    pub(crate) unsafe fn typed_ref_unchecked<T: 'static>(&self) -> &Object<T> {
+        // SAFETY: `Object` is `repr(transparent)` over a pointer whatever `T` is, and the caller knows that it was made of
+        // `T`.
         unsafe { &*std::ptr::from_ref(self).cast::<Object<T>>() }
+    }
+
+    /// The type that it was made of.
+    pub(crate) fn type_of(this: &Self) -> TypeId {
+        (Self::header(this).table.type_id)()
     }
 }
 

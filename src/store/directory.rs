@@ -107,28 +107,64 @@ fn page_of<E: Entry>(mut node: Ptr<E>, hash: u64) -> Ptr<E> {
     node
 }
 
+/// The page for a hash, not looked at, if that is known without; else what is above it.
+#[inline]
+fn towards<E: Entry>(mut node: Ptr<E>, hash: u64) -> Ptr<E> {
+    loop {
+        match node.kind() {
+            Kind::Page => return node,
+            Kind::Chunk => return node.child(slot(node, hash)),
+            _ => node = node.child(slot(node, hash)),
+        }
+    }
+}
+
+/// The places of a page at which an entry of this hash may be: all of those where one is, and now and then another.
+#[inline]
+fn candidates<E: Entry>(page: Ptr<E>, hash: u64) -> Candidates {
+    let tags = if E::TAGS { page.tags() } else { &[] };
+    Candidates { tags: tags.iter(), wanted: (hash & 0xffff) * LOW, found: 0, before: 0, end: page.len() }
+}
+
+/// See [`candidates`].
+struct Candidates {
+    tags: std::slice::Iter<'static, u64>,
+    wanted: u64,
+    /// The highest bit of each lane that is still to be told.
+    found: u64,
+    /// Entries in the words that were looked at.
+    before: usize,
+    end: usize,
+}
+
+const LOW: u64 = 0x0001_0001_0001_0001;
+
+impl Iterator for Candidates {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        while self.found == 0 {
+            // A lane of `differs` is zero where the tag is that of the hash. The usual trick finds the lowest such lane
+            // exactly and some above it that are not.
+            let differs = self.tags.next()? ^ self.wanted;
+            self.found = differs.wrapping_sub(LOW) & !differs & (LOW << 15);
+            self.before += 4;
+        }
+        let i = self.before - 4 + self.found.trailing_zeros() as usize / 16;
+        self.found &= self.found - 1;
+        // Tags behind the last entry mean nothing.
+        (i < self.end).then_some(i)
+    }
+}
+
 #[inline]
 fn position<E: Entry>(page: Ptr<E>, hash: u64, mut is: impl FnMut(&E) -> bool) -> Option<usize> {
     let entries = page.entries();
     if !E::TAGS {
         return entries.iter().position(|e| is(e.get()));
     }
-    // A lane of `differs` is zero where the tag is that of the hash. The usual trick finds the lowest such lane exactly and
-    // some above it that are not; `is` tells.
-    const LOW: u64 = 0x0001_0001_0001_0001;
-    let tags = (hash & 0xffff) * LOW;
-    for (group, word) in page.tags().iter().enumerate() {
-        let differs = word ^ tags;
-        let mut found = differs.wrapping_sub(LOW) & !differs & (LOW << 15);
-        while found != 0 {
-            let i = group * 4 + found.trailing_zeros() as usize / 16;
-            if entries.get(i).is_some_and(|e| is(e.get())) {
-                return Some(i);
-            }
-            found &= found - 1;
-        }
-    }
-    None
+    candidates(page, hash).find(|i| is(entries[*i].get()))
 }
 
 impl<E: Entry> Tree<E> {
@@ -139,8 +175,28 @@ impl<E: Entry> Tree<E> {
     /// The entry of this hash for which `is` holds. `is` is asked of entries of any hash.
     #[inline]
     pub(super) fn find(&self, hash: u64, is: impl FnMut(&E) -> bool) -> Option<&E> {
-        let page = page_of(self.top?, hash);
+        let page = towards(self.top?, hash);
+        page.prefetch();
+        let page = page_of(page, hash);
         position(page, hash, is).map(|i| page.entries()[i].get())
+    }
+
+    /// [`Tree::find`] of an entry that is there, no other of its hash: not looked at, unless another one may have its tag.
+    #[inline]
+    pub(super) fn known(&self, hash: u64) -> Option<&E> {
+        let page = page_of(self.top?, hash);
+        let mut candidates = candidates(page, hash);
+        let first = candidates.next()?;
+        let at = if candidates.next().is_none() { first } else { position(page, hash, |e| e.hash() == hash)? };
+        Some(page.entries()[at].get())
+    }
+
+    /// Asks for the memory in which an entry of the hash is found.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u64) {
+        if let Some(top) = self.top {
+            towards(top, hash).prefetch();
+        }
     }
 
     /// The mark beside an entry.
@@ -165,6 +221,19 @@ impl<E: Entry> Tree<E> {
     /// Every entry, page by page in the order of hashes, in no order within a page.
     pub(super) fn iter(&self) -> Iter<'_, E> {
         Iter { tree: self, next: Some(0), page: [].iter() }
+    }
+
+    /// Every entry by page, as [`Tree::iter`].
+    pub(super) fn pages(&self) -> impl Iterator<Item = &[Kept<E>]> {
+        let mut at = Some(0);
+        std::iter::from_fn(move || {
+            let (page, next) = self.entries_at(at?);
+            at = next;
+            if let Some(next) = next {
+                self.prefetch(next);
+            }
+            Some(page)
+        })
     }
 
     /// Where the largest part that has `hash` and is one node in both trees ends.
@@ -480,6 +549,9 @@ impl<'v, E: Entry> Iterator for Iter<'v, E> {
             }
             let (page, next) = self.tree.entries_at(self.next?);
             (self.page, self.next) = (page.iter(), next);
+            if let Some(next) = next {
+                self.tree.prefetch(next);
+            }
         }
     }
 }

@@ -25,7 +25,7 @@
 use super::{
     directory::{Bin, Tree},
     node::{Entry, Kept, Leaf},
-    reclaim::Waste,
+    reclaim::{Item, Waste},
 };
 use crate::{
     flow::{Object, ObjectKey, Opaque},
@@ -34,6 +34,7 @@ use crate::{
         call_out::{self, Foreign, Panicked, Site},
     },
 };
+use hashbrown::{HashTable, hash_table};
 use std::{
     any::{Any, TypeId, type_name},
     borrow::Borrow,
@@ -93,7 +94,7 @@ pub enum IndexError {
 }
 
 /// An index to be, of a store of `E`: its name and its function.
-pub(crate) struct IndexSpec<E = Object<Opaque>> {
+pub(crate) struct IndexSpec<E: Item = Object<Opaque>> {
     definition: Definition,
     function: Box<dyn Values<E>>,
 }
@@ -112,7 +113,7 @@ impl IndexSpec {
     }
 }
 
-impl<E: 'static> IndexSpec<E> {
+impl<E: Item> IndexSpec<E> {
     /// Of a store that shows the function its entries by `view`.
     pub(super) fn over<T, V, F>(name: impl Into<String>, view: fn(&E) -> &T, f: F) -> Self
     where
@@ -143,7 +144,7 @@ impl<E: 'static> IndexSpec<E> {
     }
 }
 
-impl<E> fmt::Debug for IndexSpec<E> {
+impl<E: Item> fmt::Debug for IndexSpec<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "index {:?} of {}", self.definition.name, self.definition.value_name)
     }
@@ -176,9 +177,72 @@ impl Definition {
 }
 
 /// The erased index function.
-pub(super) trait Values<E>: Send + Sync {
+pub(super) trait Values<E: Item>: Send + Sync {
+    /// To find the values of many objects at once, for an index that has none yet.
+    fn gather(&self, definition: &Definition) -> Box<dyn Gather<E> + '_>;
     /// What has to change in the index when `old` becomes `new`. Calls user code, changes nothing.
     fn resolve(&self, old: Option<&E>, new: Option<&E>, index: &IndexVersion) -> Result<Resolved, Unresolved>;
+}
+
+/// The ids of many objects, gathered by value; made trees of at the end. Dropped, nothing was made.
+pub(super) trait Gather<E: Item> {
+    /// Under how many values the object comes. Calls user code.
+    fn add(&mut self, item: &E, id: u64) -> Result<usize, Panicked>;
+    /// Forgets the object that was added last.
+    fn undo(&mut self, id: u64);
+    fn finish(self: Box<Self>, waste: &mut Waste<E>) -> Tree<Leaf<Value>>;
+}
+
+/// A value, its hash, and the ids of the objects that have it.
+type Gathered<V> = (u64, Foreign<V>, Vec<u64>);
+
+struct TypedGather<'f, E, T: 'static, V: 'static> {
+    of: &'f TypedValues<E, T, V>,
+    hasher: hashbrown::DefaultHashBuilder,
+    values: HashTable<Gathered<V>>,
+}
+
+impl<E: Item, T, V: Eq + Hash + Send + Sync> Gather<E> for TypedGather<'_, E, T, V> {
+    fn add(&mut self, item: &E, id: u64) -> Result<usize, Panicked> {
+        let (item, values, mut count) = ((self.of.view)(item), &mut self.values, 0);
+        let mut emit = |value: V| {
+            let value = Foreign::new(value);
+            let hash = self.hasher.hash_one(&*value);
+            match values.entry(hash, |(h, v, _)| *h == hash && **v == *value, |(h, ..)| *h) {
+                hash_table::Entry::Occupied(mut known) => {
+                    let ids = &mut known.get_mut().2;
+                    if ids.last() == Some(&id) {
+                        return;
+                    }
+                    ids.push(id);
+                }
+                hash_table::Entry::Vacant(new) => drop(new.insert((hash, value, vec![id]))),
+            }
+            count += 1;
+        };
+        call_out::call(Site::Index, || (self.of.f)(item, &mut emit))?;
+        Ok(count)
+    }
+
+    fn undo(&mut self, id: u64) {
+        self.values.retain(|(_, _, ids)| {
+            ids.pop_if(|last| *last == id);
+            !ids.is_empty()
+        });
+    }
+
+    fn finish(mut self: Box<Self>, waste: &mut Waste<E>) -> Tree<Leaf<Value>> {
+        let mut leaves = Vec::with_capacity(self.values.len());
+        for (hash, value, mut ids) in self.values.drain() {
+            if !ids.is_sorted() {
+                ids.sort_unstable();
+            }
+            let ids = Tree::build(ids.into_iter().map(|id| (id, 0)).collect(), waste);
+            leaves.push((Leaf::new(Value { birth: waste.birth(), hash, value: Arc::new(value), ids }), 0));
+        }
+        leaves.sort_unstable_by_key(|(leaf, _)| leaf.get().hash);
+        Tree::build(leaves, waste)
+    }
 }
 
 /// What has to change in an index.
@@ -215,10 +279,14 @@ struct TypedValues<E, T: 'static, V: 'static> {
     f: Arc<Function<T, V>>,
 }
 
-impl<E, T, V> Values<E> for TypedValues<E, T, V>
+impl<E: Item, T, V> Values<E> for TypedValues<E, T, V>
 where
     V: Eq + Hash + Send + Sync + 'static,
 {
+    fn gather(&self, definition: &Definition) -> Box<dyn Gather<E> + '_> {
+        Box::new(TypedGather { of: self, hasher: definition.hasher.clone(), values: HashTable::new() })
+    }
+
     fn resolve(&self, old: Option<&E>, new: Option<&E>, index: &IndexVersion) -> Result<Resolved, Unresolved> {
         // Outside the containment: an object of another type is a defect of this crate.
         let (old, new) = (old.map(self.view), new.map(self.view));
@@ -441,6 +509,20 @@ impl IndexVersion {
     pub(super) fn purge<E>(&mut self, id: u64, waste: &mut Waste<E>) -> usize {
         let have: Vec<ValueId> = self.values.iter().filter(|leaf| contains(**leaf, id)).map(|leaf| leaf.get().id()).collect();
         have.iter().filter(|value| self.remove(**value, id, waste)).count()
+    }
+
+    /// The same index with other values.
+    pub(super) fn with(&self, values: Tree<Leaf<Value>>) -> Self {
+        Self { definition: self.definition.clone(), values }
+    }
+
+    /// Gives all of it away: it is not in the version any more.
+    pub(super) fn discard<E>(&self, waste: &mut Waste<E>) {
+        self.values.iter().for_each(|leaf| {
+            leaf.get().ids.nodes(&mut |node| waste.discard(node.bare()));
+            waste.value(*leaf);
+        });
+        self.values.nodes(&mut |node| waste.discard(node.bare()));
     }
 
     /// Hands out all values and frees the rest, when no version has the index.

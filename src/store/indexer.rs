@@ -282,12 +282,14 @@ where
     /// # Errors
     /// `Key` and `Reentrant`; then nothing was changed.
     pub fn replace(&self, all: impl IntoIterator<Item = (K, V)>) -> Result<Vec<RefusedWrite>, WriteError> {
-        let mut listed = Vec::new();
-        for (at, (key, value)) in all.into_iter().enumerate() {
-            listed.push((at, self.record(key, value)?));
+        let all = all.into_iter();
+        let mut listed = Vec::with_capacity(all.size_hint().0);
+        for (at, (key, value)) in all.enumerate() {
+            let new = self.record(key, value)?;
+            listed.push((new.0.hash, at, new));
         }
         let listed = call_out::call(Site::Key, || in_order(listed)).map_err(|why| WriteError::Key { why })?;
-        self.write(|draft| replace(draft, &listed))?
+        self.write(|draft| replace(draft, listed))?
     }
 
     /// Adds an index of what is stored now, at once, and of all that comes. `f` emits the values of a stored value, any
@@ -485,33 +487,63 @@ where
     }
 }
 
+/// A value that is to be stored: its hash, and which one it was.
+type Listed<K, V> = (u64, usize, Stored<K, V>);
+
 /// By hash, and of several with one key only the last. Calls `Eq` of keys.
-fn in_order<K: Eq, V>(mut listed: Vec<(usize, Stored<K, V>)>) -> Vec<(usize, Stored<K, V>)> {
-    // Stable: the last of several is the last.
-    listed.sort_by_key(|(_, stored)| stored.0.hash);
-    let mut kept: Vec<(usize, Stored<K, V>)> = Vec::with_capacity(listed.len());
-    for (at, stored) in listed {
-        let same_hash = kept.iter().rposition(|(_, other)| other.0.hash != stored.0.hash).map_or(0, |before| before + 1);
-        let same = kept[same_hash..].iter().position(|(_, other)| Stored::key(other) == Stored::key(&stored));
+fn in_order<K: Eq, V>(mut listed: Vec<Listed<K, V>>) -> Vec<Listed<K, V>> {
+    listed.sort_unstable_by_key(|(hash, at, _)| (*hash, *at));
+    if one_of_each(&listed) {
+        return listed;
+    }
+    let mut kept: Vec<Listed<K, V>> = Vec::with_capacity(listed.len());
+    for (hash, at, stored) in listed {
+        let same_hash = kept.iter().rposition(|(h, ..)| *h != hash).map_or(0, |before| before + 1);
+        let same = kept[same_hash..].iter().position(|(_, _, other)| Stored::key(other) == Stored::key(&stored));
         match same {
-            Some(i) => kept[same_hash + i] = (at, stored),
-            None => kept.push((at, stored)),
+            Some(i) => kept[same_hash + i] = (hash, at, stored),
+            None => kept.push((hash, at, stored)),
         }
     }
     kept
 }
 
+/// Whether no two have one hash.
+fn one_of_each<K, V>(listed: &[Listed<K, V>]) -> bool {
+    listed.windows(2).all(|two| two[0].0 != two[1].0)
+}
+
 /// `listed` is in the order of hashes, each key once.
 fn replace<K, V>(
     draft: &mut Draft<'_, Stored<K, V>>,
-    listed: &[(usize, Stored<K, V>)],
+    mut listed: Vec<Listed<K, V>>,
 ) -> (bool, Result<Vec<RefusedWrite>, WriteError>)
 where
     K: Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
+    if one_of_each(&listed) && !listed.is_empty() {
+        let (places, items): (Vec<_>, Vec<_>) = listed.into_iter().map(|(hash, at, stored)| ((hash, at), stored)).unzip();
+        let before = draft.next.items.clone();
+        let (names, mut refused) = (draft.index_names(), Vec::new());
+        let instead = |new: &Stored<K, V>, Refused { index, why }: Refused| {
+            let at = places[places.partition_point(|(hash, _)| *hash < new.0.hash)].1;
+            refused.push(RefusedWrite { at, why: WriteError::Index { index: names[index].clone(), why } });
+            let same = |old: &Stored<K, V>| old.0.hash == new.0.hash && Stored::key(old) == Stored::key(new);
+            // Of a key that panics nothing is stored.
+            call_out::call(Site::Key, || before.find(new.0.hash, same).cloned()).unwrap_or_default()
+        };
+        match draft.refill(items, instead) {
+            Ok(()) => {
+                refused.sort_unstable_by_key(|refused| refused.at);
+                return (true, Ok(refused));
+            }
+            // One by one.
+            Err(items) => listed = places.into_iter().zip(items).map(|((hash, at), stored)| (hash, at, stored)).collect(),
+        }
+    }
     // All user code that compares keys first.
-    let find = || listed.iter().map(|(_, new)| draft.next.stored(new.0.hash, Stored::key(new)).cloned()).collect();
+    let find = || listed.iter().map(|(_, _, new)| draft.next.stored(new.0.hash, Stored::key(new)).cloned()).collect();
     let olds: Vec<Old<K, V>> = match call_out::call(Site::Key, find) {
         Ok(olds) => olds,
         Err(why) => return (false, Err(WriteError::Key { why })),
@@ -521,7 +553,7 @@ where
     let mut changed = !gone.is_empty();
     gone.iter().for_each(|stored| draft.remove(stored));
     let mut refused = Vec::new();
-    for ((at, new), old) in listed.iter().zip(&olds) {
+    for ((_, at, new), old) in listed.iter().zip(&olds) {
         match draft.put(old.as_ref(), new) {
             Ok(()) => changed = true,
             Err(why) => refused.push(RefusedWrite { at: *at, why: refusal(draft, why) }),
@@ -590,7 +622,7 @@ where
     {
         let version = self.snap.version();
         let posting = self.find(index)?.find::<I::Value, Q>(value);
-        Ok(posting.into_iter().flat_map(|posting| posting.ids.iter()).filter_map(|id| version.by_id(*id)))
+        Ok(version.by_ids(posting.into_iter().flat_map(|posting| posting.ids.iter().copied())))
     }
 
     /// Every value that the index emitted for something stored, sorted. client-go: `ListIndexFuncValues`, unsorted.

@@ -100,7 +100,7 @@ impl<T: 'static> Lister<T> {
 
     /// Every object, in no order of keys.
     pub fn all(&self) -> Vec<Object<T>> {
-        self.reader.snapshot().objects().cloned().collect()
+        self.reader.snapshot().detach()
     }
 
     /// One object.
@@ -117,7 +117,10 @@ impl<T: 'static> Lister<T> {
         let snapshot = self.reader.snapshot();
         let inside = |object: &&Object<T>| namespace.is_none_or(|n| Object::key(object).namespace() == n);
         if selector.is_everything() {
-            return Ok(snapshot.objects().filter(inside).cloned().collect());
+            return Ok(match namespace {
+                None => snapshot.detach(),
+                Some(_) => snapshot.objects().filter(inside).cloned().collect(),
+            });
         }
         let of = self.labels.of.as_ref().ok_or(SelectError::NoLabels)?;
         match self.by_index(&snapshot, selector) {

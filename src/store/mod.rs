@@ -66,6 +66,7 @@ mod overlay;
 mod reader;
 mod reclaim;
 mod table;
+mod typed;
 mod version;
 mod wait;
 mod writer;

@@ -3,6 +3,7 @@
 use super::{
     AnyReader, AnySnapshot, Index, IndexError, IndexRef, IndexStats, Waits,
     index::{IndexVersion, named},
+    typed,
 };
 use crate::{
     flow::{AsKey, Change, Deleted, KeyRef, KnownObjects, Object, ObjectKey, Opaque},
@@ -62,7 +63,7 @@ impl<T: 'static> Snapshot<T> {
 
     /// Every object with its metadata, in the order of [`Snapshot::iter`]. client-go: `List`.
     pub fn objects(&self) -> impl Iterator<Item = &Object<T>> {
-        self.any.objects().map(Object::typed_ref)
+        typed::objects(&self.any)
     }
 
     /// Every key, in the order of [`Snapshot::iter`]. client-go: `ListKeys`.
@@ -84,8 +85,8 @@ impl<T: 'static> Snapshot<T> {
     {
         let version = self.any.version_of();
         let posting = self.find(index)?.find::<I::Value, Q>(value);
-        let ids = posting.into_iter().flat_map(|posting| posting.ids.iter());
-        Ok(ids.filter_map(|id| version.by_id(*id)).map(Object::typed_ref))
+        let ids = posting.into_iter().flat_map(|posting| posting.ids.iter().copied());
+        Ok(version.by_ids(ids).map(Object::typed_ref))
     }
 
     /// The keys of the objects for which the index emitted `value`, sorted. client-go: `IndexKeys`.
@@ -136,7 +137,7 @@ impl<T: 'static> Snapshot<T> {
         let mut ids: Vec<u64> = values.into_iter().flat_map(|value| value.ids.iter().copied()).collect();
         ids.sort_unstable();
         ids.dedup();
-        Ok(ids.into_iter().filter_map(|id| version.by_id(id)).map(Object::typed_ref))
+        Ok(version.by_ids(ids.into_iter()).map(Object::typed_ref))
     }
 
     /// How an index is filled. Takes as long as it has values.
@@ -156,7 +157,7 @@ impl<T: 'static> Snapshot<T> {
 
     /// Every object, and not the snapshot: to keep objects without keeping the rest of what the store knew then.
     pub fn detach(self) -> Vec<Object<T>> {
-        self.objects().cloned().collect()
+        typed::to_vec(&self.any)
     }
 
     fn find<I: IndexRef + ?Sized>(&self, index: &I) -> Result<&IndexVersion, IndexError> {

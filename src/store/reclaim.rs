@@ -24,7 +24,8 @@ use super::{
     cell::{Held, VersionCell},
     directory::Bin,
     index::Value,
-    node::{Bare, Entry, Kept, Leaf},
+    node::{Bare, Entry, Kept, Leaf, prefetch},
+    typed::OneType,
     version::Version,
 };
 use crate::sync::Seed;
@@ -38,7 +39,15 @@ pub(super) const AT_ONCE: usize = 64;
 pub(super) trait Item: Entry + Clone + Send + Sync + 'static {
     /// Equal for handles to one allocation only.
     fn address(&self) -> usize;
+
+    /// Called before it is put into a store. Panics when it does not belong there.
+    fn admit(&self, to: &OneType) {
+        let _ = to;
+    }
 }
+
+/// How many objects that are to be dropped are asked for ahead.
+const AHEAD: usize = 8;
 
 /// Something that a version has replaced.
 pub(super) enum Dead<E> {
@@ -91,18 +100,18 @@ impl<E> Bin for Waste<E> {
 
 /// What no version has any more and contains the user's. Drops it when dropped: where nobody waits.
 #[must_use = "dropped where nobody waits"]
-pub(super) struct Freed<E> {
+pub(super) struct Freed<E: Item> {
     values: Vec<Leaf<Value>>,
     items: Vec<Kept<E>>,
 }
 
-impl<E> Default for Freed<E> {
+impl<E: Item> Default for Freed<E> {
     fn default() -> Self {
         Self { values: Vec::new(), items: Vec::new() }
     }
 }
 
-impl<E> Freed<E> {
+impl<E: Item> Freed<E> {
     fn take(&mut self, dead: Dead<E>) {
         match dead {
             Dead::Node(node) => node.free(),
@@ -112,11 +121,17 @@ impl<E> Freed<E> {
     }
 }
 
-impl<E> Drop for Freed<E> {
+impl<E: Item> Drop for Freed<E> {
     fn drop(&mut self) {
         // Objects and values contain the panics of their own drops.
         self.values.drain(..).for_each(|value| drop(value.free()));
-        self.items.drain(..).for_each(|item| drop(item.release()));
+        // Each is asked for while those before it are dropped.
+        while let Some(item) = self.items.pop() {
+            if let Some(later) = self.items.len().checked_sub(AHEAD) {
+                prefetch(self.items[later].get().address());
+            }
+            drop(item.release());
+        }
     }
 }
 

@@ -8,9 +8,9 @@
 use super::{
     IndexError, IndexSpec,
     cell::Held,
-    directory::Tree,
-    index::{Found, IndexVersion, Resolved, Unresolved, Value, ValueId, Values},
-    node::{Kept, Leaf},
+    directory::{Bin, Tree},
+    index::{Resolved, Unresolved, Values},
+    node::{Kept, Kind},
     reclaim::{Freed, Gauge, Item, Ledger, Waste},
     version::{Core, Snap, Version},
 };
@@ -20,7 +20,6 @@ use crate::sync::{
     call_out::Panicked,
     keep,
 };
-use hashbrown::HashMap;
 
 /// Replaced versions that are looked at in a step.
 const SWEEP: usize = 8;
@@ -90,28 +89,18 @@ impl<E: Item> Table<E> {
         if self.current.indices.iter().any(|index| index.definition.name() == spec.name()) {
             return Err(AddIndex::Duplicate);
         }
-        let (mut index, function) = spec.split();
+        let (index, function) = spec.split();
         let mut draft = self.draft();
-        let (mut build, mut marks) = (Build::default(), Vec::new());
+        let (mut gather, mut marks) = (function.gather(&index.definition), Vec::new());
         for item in draft.next.items.iter() {
-            let new = match function.resolve(None, Some(item), &index) {
-                Ok(Resolved::Same) => continue,
-                Ok(Resolved::Change { new, .. }) => new,
-                Err(Unresolved::New(why)) => {
-                    let item = item.clone();
-                    build.finish(&mut draft.waste);
-                    index.dismantle(&mut |value| drop(value.free()));
-                    return Err(AddIndex::Failed(item, why));
-                }
-                // There is no old object.
-                Err(Unresolved::Old) => continue,
-            };
-            let id = draft.next.id_of(item);
-            marks.push((item.hash(), item.address(), new.len()));
-            new.into_iter().for_each(|(value, _)| build.add(&mut index, value, id, &mut draft.waste));
+            match gather.add(item, draft.next.id_of(item)) {
+                Ok(0) => {}
+                Ok(more) => marks.push((item.hash(), item.address(), more)),
+                Err(why) => return Err(AddIndex::Failed(item.clone(), why)),
+            }
         }
-        build.finish(&mut draft.waste);
-        draft.next.indices.push(index);
+        let values = gather.finish(&mut draft.waste);
+        draft.next.indices.push(index.with(values));
         for (hash, address, more) in marks {
             let is = |e: &E| e.address() == address;
             let mark = usize::from(draft.next.items.mark(hash, is).unwrap_or(0)) + more;
@@ -164,40 +153,10 @@ pub(super) struct Draft<'t, E: Item> {
     pub(super) unsteady: usize,
 }
 
-/// An index in the making, of an empty store: ids are gathered per value and made a tree at the end.
-#[derive(Default)]
-struct Build {
-    /// By the value's number.
-    ids: HashMap<ValueId, (Leaf<Value>, Vec<u64>)>,
-}
-
-impl Build {
-    fn add<E>(&mut self, index: &mut IndexVersion, value: Found, id: u64, waste: &mut Waste<E>) {
-        let known = match &value {
-            Found::Known(known) => self.ids.get_mut(known),
-            Found::New { .. } => None,
-        };
-        match known {
-            Some((_, ids)) => ids.push(id),
-            None => {
-                if let Some(leaf) = index.have(value, waste) {
-                    self.ids.insert(leaf.get().id(), (leaf, vec![id]));
-                }
-            }
-        }
-    }
-
-    fn finish<E>(self, waste: &mut Waste<E>) {
-        for (leaf, mut ids) in self.ids.into_values() {
-            ids.sort_unstable();
-            leaf.edit(|value| value.ids = Tree::build(ids.into_iter().map(|id| (id, 0)).collect(), waste));
-        }
-    }
-}
-
 impl<E: Item> Draft<'_, E> {
     /// Puts `new` in the place of `old`, which is stored, or adds it when there is none.
     pub(super) fn put(&mut self, old: Option<&E>, new: &E) -> Result<(), Refused> {
+        new.admit(&self.table.core.one_type);
         let plan = self.plan(old, Some(new))?;
         // From here on no user code runs but `Drop`.
         let is = |old: &E| {
@@ -301,26 +260,76 @@ impl<E: Item> Draft<'_, E> {
     /// index refuses to `refused`.
     pub(super) fn fill(&mut self, items: Vec<E>, mut refused: impl FnMut(&E, Refused)) {
         debug_assert_eq!(self.next.items.len(), 0);
-        let mut builds: Vec<Build> = self.next.indices.iter().map(|_| Build::default()).collect();
-        let mut marked = Vec::with_capacity(items.len());
-        for item in items {
-            match self.plan(None, Some(&item)) {
-                Err(why) => refused(&item, why),
-                Ok(plan) => {
-                    let mut count = 0;
-                    for (at, resolved) in plan.into_iter().enumerate() {
-                        let Some(Resolved::Change { new, .. }) = resolved else { continue };
-                        for (value, _) in new {
-                            builds[at].add(&mut self.next.indices[at], value, item.hash(), &mut self.waste);
-                            count += 1;
-                        }
+        let left_out = |item: &E, why: Refused| {
+            refused(item, why);
+            None
+        };
+        let done = self.gather(items, left_out).is_ok();
+        debug_assert!(done, "what is refused is left out");
+    }
+
+    /// Puts these in the place of everything, at once: objects in the order of their hashes, no two of one hash. Of one
+    /// that an index refuses `instead` says which stored one of the same hash stays, if any. The index functions are not
+    /// asked for what is replaced.
+    ///
+    /// Gives all of them back, with nothing changed, when an index function panics for a stored one that would stay.
+    pub(super) fn refill(&mut self, items: Vec<E>, instead: impl FnMut(&E, Refused) -> Option<E>) -> Result<(), Vec<E>> {
+        let (before, indices) = (self.next.items.clone(), self.next.indices.clone());
+        self.gather(items, instead)?;
+        self.next.forget_aliases();
+        before.nodes(&mut |node| {
+            if node.kind() == Kind::Page {
+                (0..node.len()).for_each(|i| self.waste.item(node.entry_again(i)));
+            }
+            self.waste.discard(node.bare());
+        });
+        indices.iter().for_each(|index| index.discard(&mut self.waste));
+        Ok(())
+    }
+
+    /// Makes items and indices of these and nothing else. See [`Draft::refill`].
+    fn gather(&mut self, mut items: Vec<E>, mut instead: impl FnMut(&E, Refused) -> Option<E>) -> Result<(), Vec<E>> {
+        let Self { table, next, waste, .. } = self;
+        let indices = next.indices.iter().zip(&table.functions);
+        let mut gathers: Vec<_> = indices.map(|(index, function)| function.gather(&index.definition)).collect();
+        // Under how many values it comes, in all indices together; under none, when one refuses it.
+        let mut add = |item: &E| {
+            item.admit(&table.core.one_type);
+            let mut count = 0;
+            for (at, gather) in gathers.iter_mut().enumerate() {
+                match gather.add(item, item.hash()) {
+                    Ok(more) => count += more,
+                    Err(why) => {
+                        gathers.iter_mut().for_each(|gather| gather.undo(item.hash()));
+                        return Err(Refused { index: at, why });
                     }
-                    marked.push((item, count.min(usize::from(MANY)) as u8));
+                }
+            }
+            Ok(count.min(usize::from(MANY)) as u8)
+        };
+        let (mut marks, mut refused) = (Vec::with_capacity(items.len()), Vec::new());
+        for at in 0..items.len() {
+            let mark = add(&items[at]).map(Some).or_else(|why| match instead(&items[at], why) {
+                None => Ok(None),
+                Some(old) => {
+                    refused.push((at, std::mem::replace(&mut items[at], old)));
+                    add(&items[at]).map(Some)
+                }
+            });
+            match mark {
+                Ok(mark) => marks.push(mark),
+                Err(_on_record) => {
+                    refused.into_iter().for_each(|(at, new)| items[at] = new);
+                    return Err(items);
                 }
             }
         }
-        self.next.items = Tree::build(marked, &mut self.waste);
-        builds.into_iter().for_each(|build| build.finish(&mut self.waste));
+        let marked = items.into_iter().zip(marks).filter_map(|(item, mark)| Some((item, mark?))).collect();
+        next.items = Tree::build(marked, waste);
+        for (index, gather) in next.indices.iter_mut().zip(gathers) {
+            *index = index.with(gather.finish(waste));
+        }
+        Ok(())
     }
 
     /// In the order of the numbers that refusals name.

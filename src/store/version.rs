@@ -17,9 +17,10 @@ use super::{
     cell::{Held, VersionCell},
     directory::Tree,
     index::IndexVersion,
-    node::Entry,
+    node::{Entry, LINE, prefetch},
     reader::{Snapshot, index_of},
     reclaim::{Freed, Item, Ledger, dismantle},
+    typed::OneType,
 };
 use crate::{
     flow::{AsKey, KeyRef, KnownObjects, Object, ObjectKey, Opaque},
@@ -30,7 +31,7 @@ use crate::{
     },
 };
 use hashbrown::HashSet;
-use std::fmt;
+use std::{collections::VecDeque, fmt};
 
 impl Entry for Object<Opaque> {
     const MARKS: bool = true;
@@ -41,10 +42,17 @@ impl Entry for Object<Opaque> {
 }
 
 impl Item for Object<Opaque> {
+    fn admit(&self, to: &OneType) {
+        to.admit(self);
+    }
+
     fn address(&self) -> usize {
         Object::address(self)
     }
 }
+
+/// How many objects are on their way at once when several are asked for. A guess that was measured to be enough.
+const AHEAD: usize = 12;
 
 /// An object whose id is not the hash of its key.
 #[derive(Clone, Copy)]
@@ -94,11 +102,11 @@ impl<E: Item> Version<E> {
         alias.map_or_else(|| item.hash(), |alias| alias.id)
     }
 
-    /// The object that indices know by a number.
+    /// The object that indices of this version know by a number, which one of them has.
     pub(super) fn by_id(&self, id: u64) -> Option<&E> {
         let aliases = self.aliases();
         if aliases.is_empty() {
-            return self.items.find(id, |item| item.hash() == id);
+            return self.items.known(id);
         }
         if let Some(alias) = aliases.iter().find(|alias| alias.id == id) {
             let (page, _) = self.items.page(id)?;
@@ -106,6 +114,42 @@ impl<E: Item> Version<E> {
         }
         let is = |item: &E| item.hash() == id && !aliases.iter().any(|alias| alias.address == item.address());
         self.items.find(id, is)
+    }
+
+    /// The objects of such numbers. Looks ahead, so that the memory of several is on its way at once.
+    pub(super) fn by_ids(&self, ids: impl Iterator<Item = u64>) -> impl Iterator<Item = &E> {
+        let mut ids = ids.fuse();
+        // Numbers whose pages are asked for, then objects that are asked for.
+        let (mut pages, mut found) = (VecDeque::with_capacity(AHEAD), VecDeque::with_capacity(AHEAD));
+        std::iter::from_fn(move || {
+            while found.len() < AHEAD {
+                while pages.len() < AHEAD
+                    && let Some(id) = ids.next()
+                {
+                    self.items.prefetch(id);
+                    pages.push_back(id);
+                }
+                let Some(id) = pages.pop_front() else { break };
+                if let Some(item) = self.by_id(id) {
+                    prefetch(item.address());
+                    found.push_back(item);
+                }
+            }
+            found.pop_front()
+        })
+    }
+
+    /// Every object, to be counted up: their memory is asked for page by page.
+    pub(super) fn all(&self) -> impl Iterator<Item = &E> {
+        self.items.pages().flat_map(|page| {
+            page.iter().for_each(|e| prefetch(e.get().address()));
+            page.iter().map(|e| e.get())
+        })
+    }
+
+    /// Forgets the numbers: every object has that of its hash from now on, since no two have one hash.
+    pub(super) fn forget_aliases(&mut self) {
+        self.aliases = None;
     }
 
     /// Gives an object that is about to be added its number.
@@ -143,6 +187,8 @@ impl<E: Item> Version<E> {
 impl Version<Object<Opaque>> {
     pub(super) fn get(&self, hash: u64, key: KeyRef<'_>) -> Option<&Object<Opaque>> {
         self.items.find(hash, |object| {
+            // Whoever finds an object looks at its value, which begins behind the first line.
+            prefetch(Object::address(object) + LINE);
             let stored = Object::key(object);
             stored.hash64() == hash && stored.as_key() == key
         })
@@ -166,6 +212,8 @@ pub(super) struct Core<E: Item> {
     left: Mutex<Option<Ledger<E>>>,
     /// How often it was asked to free what nobody has, since that was last done; whoever asks first does it, for all.
     asked: AtomicUsize,
+    /// What all its objects are of, when it does not say it in its own type.
+    pub(super) one_type: OneType,
     /// Tells the writer's owner that there is something to free.
     pub(super) nudge: Once<Box<dyn Fn() + Send + Sync>>,
 }
@@ -179,6 +227,7 @@ impl<E: Item> Core<E> {
             orphaned: AtomicBool::new(false),
             left: Mutex::new(None),
             asked: AtomicUsize::new(0),
+            one_type: OneType::default(),
             nudge: Once::new(),
         }
     }
@@ -296,6 +345,10 @@ impl AnySnapshot {
 
     pub(super) fn version_of(&self) -> &Version<Object<Opaque>> {
         self.0.version()
+    }
+
+    pub(super) fn one_type(&self) -> &OneType {
+        &self.0.core.one_type
     }
 
     /// The number of the publication that made it; 0 before the first.

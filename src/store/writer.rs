@@ -262,7 +262,7 @@ impl Step<'_> {
             let names = self.draft.index_names();
             let listed = listed.into_iter().map(|(_, object)| object).collect();
             self.draft.fill(listed, |object, why| refused.push(Refusal::of(object, &names, why)));
-        } else {
+        } else if !(complete && kept.is_empty() && self.is_mostly_new(&listed) && self.refill(&listed, new_era)) {
             let mut gone = Vec::new();
             if complete || new_era {
                 let kept: HashSet<ObjectKey> = kept.into_iter().collect();
@@ -289,6 +289,55 @@ impl Step<'_> {
         // Also when it is empty: a whole state without a version says that the source has none.
         self.reach(&version);
         Vec::new()
+    }
+
+    /// Whether most of the listed objects seem to differ from what is stored, by looking at a few.
+    fn is_mostly_new(&self, listed: &[(u64, Object<Opaque>)]) -> bool {
+        const FEW: usize = 32;
+        let looked: Vec<_> = listed.iter().step_by(listed.len() / FEW + 1).collect();
+        let same = |object: &Object<Opaque>| {
+            let key = Object::key(object);
+            let old = self.draft.next.get(key.key_hash(), key.as_key());
+            old.is_some_and(|old| Object::ptr_eq(old, object) || Object::same_version(old, object))
+        };
+        looked.iter().filter(|(_, object)| same(object)).count() * 4 <= looked.len()
+    }
+
+    /// Makes the version of these alone, at once: whether that was possible. If not, nothing was done.
+    fn refill(&mut self, listed: &[(u64, Object<Opaque>)], new_era: bool) -> bool {
+        if listed.windows(2).any(|two| two[0].0 == two[1].0) {
+            return false;
+        }
+        let mut unchanged = 0;
+        let items = listed.iter().map(|(hash, object)| {
+            let key = Object::key(object);
+            let old = self.draft.next.get(*hash, key.as_key()).filter(|old| {
+                let outdated = new_era || self.draft.next.is_outdated(key);
+                Object::ptr_eq(old, object) || (Object::same_version(old, object) && !outdated)
+            });
+            unchanged += usize::from(old.is_some());
+            old.unwrap_or(object).clone()
+        });
+        let items = items.collect();
+        let (before, names) = (self.draft.next.items.clone(), self.draft.index_names());
+        let (mut left, mut refused) = (HashSet::new(), Vec::new());
+        let outdated = self.draft.next.outdated.clone();
+        let instead = |new: &Object<Opaque>, why| {
+            refused.push(Refusal::of(new, &names, why));
+            let key = Object::key(new);
+            let old = before.find(key.key_hash(), |old| Object::key(old) == key).cloned();
+            if old.is_some() && (new_era || outdated.as_ref().is_some_and(|outdated| outdated.contains(key))) {
+                left.insert(key.clone());
+            }
+            old
+        };
+        let done = self.draft.refill(items, instead).is_ok();
+        if done {
+            self.unchanged += unchanged;
+            self.refused.extend(refused);
+            self.draft.next.outdated = (!left.is_empty()).then(|| Arc::new(left));
+        }
+        done
     }
 
     /// Stores an object, unless it is what is stored or an index refuses it.
