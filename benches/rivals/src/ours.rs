@@ -108,7 +108,7 @@ impl<V: Value> Read<V> for Ours<V> {
     }
 
     fn list(&self) -> Vec<Object<V>> {
-        self.reader.snapshot().objects().cloned().collect()
+        self.reader.snapshot().detach()
     }
 
     fn visit(&self, f: impl FnMut(&Object<V>)) {
