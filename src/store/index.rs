@@ -94,7 +94,7 @@ pub enum IndexError {
 }
 
 /// An index to be, of a store of `E`: its name and its function.
-pub(crate) struct IndexSpec<E: Item = Object<Opaque>> {
+pub(crate) struct IndexSpec<E = Object<Opaque>> {
     definition: Definition,
     function: Box<dyn Values<E>>,
 }
@@ -113,7 +113,7 @@ impl IndexSpec {
     }
 }
 
-impl<E: Item> IndexSpec<E> {
+impl<E: 'static> IndexSpec<E> {
     /// Of a store that shows the function its entries by `view`.
     pub(super) fn over<T, V, F>(name: impl Into<String>, view: fn(&E) -> &T, f: F) -> Self
     where
@@ -144,7 +144,7 @@ impl<E: Item> IndexSpec<E> {
     }
 }
 
-impl<E: Item> fmt::Debug for IndexSpec<E> {
+impl<E> fmt::Debug for IndexSpec<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "index {:?} of {}", self.definition.name, self.definition.value_name)
     }
@@ -177,9 +177,11 @@ impl Definition {
 }
 
 /// The erased index function.
-pub(super) trait Values<E: Item>: Send + Sync {
+pub(super) trait Values<E>: Send + Sync {
     /// To find the values of many objects at once, for an index that has none yet.
-    fn gather(&self, definition: &Definition) -> Box<dyn Gather<E> + '_>;
+    fn gather(&self, definition: &Definition) -> Box<dyn Gather<E> + '_>
+    where
+        E: Item;
     /// What has to change in the index when `old` becomes `new`. Calls user code, changes nothing.
     fn resolve(&self, old: Option<&E>, new: Option<&E>, index: &IndexVersion) -> Result<Resolved, Unresolved>;
 }
@@ -279,11 +281,14 @@ struct TypedValues<E, T: 'static, V: 'static> {
     f: Arc<Function<T, V>>,
 }
 
-impl<E: Item, T, V> Values<E> for TypedValues<E, T, V>
+impl<E, T, V> Values<E> for TypedValues<E, T, V>
 where
     V: Eq + Hash + Send + Sync + 'static,
 {
-    fn gather(&self, definition: &Definition) -> Box<dyn Gather<E> + '_> {
+    fn gather(&self, definition: &Definition) -> Box<dyn Gather<E> + '_>
+    where
+        E: Item,
+    {
         Box::new(TypedGather { of: self, hasher: definition.hasher.clone(), values: HashTable::new() })
     }
 

@@ -235,6 +235,14 @@ where
             Put(Stored<K, V>),
             Delete(u64, Foreign<K>),
         }
+        impl<K, V> Ready<K, V> {
+            fn hash(&self) -> u64 {
+                match self {
+                    Self::Put(new) => new.0.hash,
+                    Self::Delete(hash, _) => *hash,
+                }
+            }
+        }
         let (mut ready, mut refused) = (Vec::new(), Vec::new());
         for (at, write) in batch.into_iter().enumerate() {
             let hashed = match write {
@@ -254,7 +262,8 @@ where
             let done = self.write(|draft| {
                 // What is replaced is kept until the turn is over: its drop is the user's.
                 let (mut changed, mut replaced, mut refused) = (false, Vec::new(), Vec::new());
-                for (at, write) in part {
+                for (i, (at, write)) in part.iter().enumerate() {
+                    draft.next.ask_ahead(|ahead| part.get(i + ahead).map(|(_, write)| write.hash()));
                     let (this, outcome) = match write {
                         Ready::Put(new) => put(draft, new),
                         Ready::Delete(hash, key) => delete(draft, *hash, &**key),

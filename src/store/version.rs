@@ -51,7 +51,7 @@ impl Item for Object<Opaque> {
     }
 }
 
-/// How many objects are on their way at once when several are asked for. A guess that was measured to be enough.
+/// How many objects are on their way at once when several are asked for.
 const AHEAD: usize = 12;
 
 /// An object whose id is not the hash of its key.
@@ -137,6 +137,18 @@ impl<E: Item> Version<E> {
             }
             found.pop_front()
         })
+    }
+
+    /// Asks for the memory of what will be looked up, in the order of when it will be: `hash` says what is looked up so
+    /// many look-ups later.
+    #[inline]
+    pub(super) fn ask_ahead(&self, hash: impl Fn(usize) -> Option<u64>) {
+        if let Some(later) = hash(AHEAD) {
+            self.items.prefetch(later);
+        }
+        if let Some(item) = hash(AHEAD / 2).and_then(|soon| self.items.known(soon)) {
+            prefetch(item.address());
+        }
     }
 
     /// Every object, to be counted up: their memory is asked for page by page.

@@ -212,6 +212,7 @@ impl Step<'_> {
         let mut reached = None;
         let mut tell = |change| events.push(Event { cause: Cause::Watch, change });
         while let Some(delta) = deltas.pop_front() {
+            self.draft.next.ask_ahead(|ahead| deltas.get(ahead)?.key().map(AsKey::key_hash));
             match delta {
                 Delta::Added(new) | Delta::Updated(new) => {
                     reached = Reached::by(&new).or(reached);

@@ -2,6 +2,7 @@
 
 use super::{
     Monitor,
+    atomic::{AtomicBool, Ordering},
     backend::{RawMutex, RawMutexGuard, thread_local},
     call_out::{Site, inside},
     clock::ANY_CLOCK,
@@ -75,28 +76,60 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 /// Order among writers. Held across user code on purpose (index functions), so it is not counted; nothing that a
 /// reader, a producer or a handler calls may take it.
 ///
-/// Because a holder may be inside user code for long, waiting for it is parking, which a manual clock sees.
+/// Because a holder may be inside user code for long, waiting for it is parking, which a manual clock sees. Most turns are
+/// shorter than parking, so a writer looks a few times before it parks. One that was woken may find the turn taken again
+/// and parks again; until it has looked nobody else is woken, since that would be a system call for each turn.
 #[derive(Default)]
 pub(crate) struct Turn<T> {
-    taken: Monitor<bool>,
+    state: Monitor<State>,
+    /// The same as `State::taken`, or a moment behind: for those who only look.
+    busy: AtomicBool,
     /// Never contended: locked only by whoever has set `taken`.
     value: RawMutex<T>,
 }
 
 impl<T> Turn<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { taken: Monitor::new(false), value: RawMutex::new(value) }
+        Self { state: Monitor::default(), busy: AtomicBool::new(false), value: RawMutex::new(value) }
     }
 
     /// *Blocks*: until the writer before is done.
     pub(crate) fn take(&self) -> TurnGuard<'_, T> {
-        let waits = |taken: &mut bool| *taken && keep("turn: who waits for it parks");
-        let (mut taken, _) = self.taken.wait_while(self.taken.lock(), &ANY_CLOCK, None, waits);
-        *taken = true;
-        drop(taken);
-        TurnGuard { value: self.value.lock(), _pass: Pass(&self.taken) }
+        let mut looks = LOOKS;
+        while looks > 0 && self.busy.load(Ordering::Relaxed) {
+            looks -= 1;
+            std::hint::spin_loop();
+        }
+        let mut waiting = false;
+        let waits = |state: &mut State| {
+            if waiting && keep("turn: who was woken says that it has looked") {
+                // Woken, or not: whoever passes the turn on next wakes somebody.
+                state.woken = false;
+            }
+            let waits = state.taken && keep("turn: who waits for it parks");
+            state.waiting = state.waiting + usize::from(waits) - usize::from(waiting);
+            waiting = waits;
+            waits
+        };
+        let (mut state, _) = self.state.wait_while(self.state.lock(), &ANY_CLOCK, None, waits);
+        state.taken = true;
+        drop(state);
+        self.busy.store(true, Ordering::Relaxed);
+        TurnGuard { value: self.value.lock(), _pass: Pass { state: &self.state, busy: &self.busy } }
     }
 }
+
+#[derive(Default)]
+struct State {
+    taken: bool,
+    /// Writers that park, or were woken and have not looked yet.
+    waiting: usize,
+    /// One of those was woken and has not looked yet.
+    woken: bool,
+}
+
+/// About a microsecond. A checker explores every look.
+const LOOKS: u32 = if cfg!(any(informer_loom, informer_shuttle, miri)) { 0 } else { 50 };
 
 /// Fields drop in order: the value is free before the turn is passed on.
 pub(crate) struct TurnGuard<'a, T> {
@@ -104,13 +137,21 @@ pub(crate) struct TurnGuard<'a, T> {
     _pass: Pass<'a>,
 }
 
-struct Pass<'a>(&'a Monitor<bool>);
+struct Pass<'a> {
+    state: &'a Monitor<State>,
+    busy: &'a AtomicBool,
+}
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        *self.0.lock() = false;
-        if keep("turn: passing it on wakes the next") {
-            self.0.notify_one();
+        self.busy.store(false, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        state.taken = false;
+        let wakes = state.waiting > 0 && !state.woken;
+        state.woken |= wakes;
+        drop(state);
+        if wakes && keep("turn: passing it on wakes the next") {
+            self.state.notify_one();
         }
     }
 }

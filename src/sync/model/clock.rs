@@ -108,6 +108,7 @@ fn turns() {
 fn a_turn_is_one_writers_at_a_time_and_wakes_the_next() {
     prove::model("turn: three writers", Some(2), turns);
     prove::rejects("turn: passing it on wakes the next", "deadlock", Some(2), || turns());
+    prove::rejects("turn: who was woken says that it has looked", "deadlock", Some(2), || turns());
 }
 
 /// A thread that waits for its turn is at rest, and one that has it while it waits for something else as well.
