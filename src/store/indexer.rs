@@ -532,11 +532,13 @@ where
     V: Send + Sync + 'static,
 {
     if one_of_each(&listed) && !listed.is_empty() {
+        // In the order in which they came.
+        listed.sort_unstable_by_key(|(_, at, _)| *at);
         let (places, items): (Vec<_>, Vec<_>) = listed.into_iter().map(|(hash, at, stored)| ((hash, at), stored)).unzip();
         let before = draft.next.items.clone();
         let (names, mut refused) = (draft.index_names(), Vec::new());
-        let instead = |new: &Stored<K, V>, Refused { index, why }: Refused| {
-            let at = places[places.partition_point(|(hash, _)| *hash < new.0.hash)].1;
+        let instead = |i: usize, new: &Stored<K, V>, Refused { index, why }: Refused| {
+            let at = places[i].1;
             refused.push(RefusedWrite { at, why: WriteError::Index { index: names[index].clone(), why } });
             let same = |old: &Stored<K, V>| old.0.hash == new.0.hash && Stored::key(old) == Stored::key(new);
             // Of a key that panics nothing is stored.
@@ -548,7 +550,10 @@ where
                 return (true, Ok(refused));
             }
             // One by one.
-            Err(items) => listed = places.into_iter().zip(items).map(|((hash, at), stored)| (hash, at, stored)).collect(),
+            Err(items) => {
+                listed = places.into_iter().zip(items).map(|((hash, at), stored)| (hash, at, stored)).collect();
+                listed.sort_unstable_by_key(|(hash, ..)| *hash);
+            }
         }
     }
     // All user code that compares keys first.

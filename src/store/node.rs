@@ -272,6 +272,13 @@ impl<E: Entry> Ptr<E> {
         (0..6).for_each(|line| prefetch(address + line * LINE));
     }
 
+    /// Asks for the head and the tags of a page of usual size.
+    #[inline]
+    pub(super) fn prefetch_tags(self) {
+        let address = self.0.addr().get();
+        (0..2).for_each(|line| prefetch(address + line * LINE));
+    }
+
     fn marks(self) -> usize {
         let n = self.capacity();
         Self::tag_bytes(n) + n * ENTRY

@@ -256,11 +256,11 @@ impl<E: Item> Draft<'_, E> {
         if before == MANY { MANY } else { count.min(usize::from(MANY)) as u8 }
     }
 
-    /// Fills an empty store with objects in the order of their hashes, no two of one hash, at once. Hands those that an
+    /// Fills an empty store with objects in any order, no two of one hash, at once. Hands those that an
     /// index refuses to `refused`.
     pub(super) fn fill(&mut self, items: Vec<E>, mut refused: impl FnMut(&E, Refused)) {
         debug_assert_eq!(self.next.items.len(), 0);
-        let left_out = |item: &E, why: Refused| {
+        let left_out = |_, item: &E, why: Refused| {
             refused(item, why);
             None
         };
@@ -268,12 +268,12 @@ impl<E: Item> Draft<'_, E> {
         debug_assert!(done, "what is refused is left out");
     }
 
-    /// Puts these in the place of everything, at once: objects in the order of their hashes, no two of one hash. Of one
-    /// that an index refuses `instead` says which stored one of the same hash stays, if any. The index functions are not
+    /// Puts these in the place of everything, at once: objects in any order, no two of one hash. Of one
+    /// that an index refuses `instead`, told which it is, says which stored one of the same hash stays, if any. The index functions are not
     /// asked for what is replaced.
     ///
     /// Gives all of them back, with nothing changed, when an index function panics for a stored one that would stay.
-    pub(super) fn refill(&mut self, items: Vec<E>, instead: impl FnMut(&E, Refused) -> Option<E>) -> Result<(), Vec<E>> {
+    pub(super) fn refill(&mut self, items: Vec<E>, instead: impl FnMut(usize, &E, Refused) -> Option<E>) -> Result<(), Vec<E>> {
         let (before, indices) = (self.next.items.clone(), self.next.indices.clone());
         self.gather(items, instead)?;
         self.next.forget_aliases();
@@ -287,8 +287,9 @@ impl<E: Item> Draft<'_, E> {
         Ok(())
     }
 
-    /// Makes items and indices of these and nothing else. See [`Draft::refill`].
-    fn gather(&mut self, mut items: Vec<E>, mut instead: impl FnMut(&E, Refused) -> Option<E>) -> Result<(), Vec<E>> {
+    /// Makes items and indices of these and nothing else. See [`Draft::refill`]. Index functions are asked in the order in
+    /// which the objects come, which is how they stand in memory more often than not.
+    fn gather(&mut self, mut items: Vec<E>, mut instead: impl FnMut(usize, &E, Refused) -> Option<E>) -> Result<(), Vec<E>> {
         let Self { table, next, waste, .. } = self;
         let indices = next.indices.iter().zip(&table.functions);
         let mut gathers: Vec<_> = indices.map(|(index, function)| function.gather(&index.definition)).collect();
@@ -309,7 +310,7 @@ impl<E: Item> Draft<'_, E> {
         };
         let (mut marks, mut refused) = (Vec::with_capacity(items.len()), Vec::new());
         for at in 0..items.len() {
-            let mark = add(&items[at]).map(Some).or_else(|why| match instead(&items[at], why) {
+            let mark = add(&items[at]).map(Some).or_else(|why| match instead(at, &items[at], why) {
                 None => Ok(None),
                 Some(old) => {
                     refused.push((at, std::mem::replace(&mut items[at], old)));
@@ -324,7 +325,12 @@ impl<E: Item> Draft<'_, E> {
                 }
             }
         }
-        let marked = items.into_iter().zip(marks).filter_map(|(item, mark)| Some((item, mark?))).collect();
+        let marked = items.into_iter().zip(marks).filter_map(|(item, mark)| Some((item.hash(), (item, mark?))));
+        let mut marked: Vec<_> = marked.collect();
+        if !marked.is_sorted_by_key(|(hash, _)| *hash) {
+            marked.sort_unstable_by_key(|(hash, _)| *hash);
+        }
+        let marked = marked.into_iter().map(|(_, marked)| marked).collect();
         next.items = Tree::build(marked, waste);
         for (index, gather) in next.indices.iter_mut().zip(gathers) {
             *index = index.with(gather.finish(waste));

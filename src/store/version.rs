@@ -31,7 +31,7 @@ use crate::{
     },
 };
 use hashbrown::HashSet;
-use std::{collections::VecDeque, fmt};
+use std::fmt;
 
 impl Entry for Object<Opaque> {
     const MARKS: bool = true;
@@ -52,7 +52,7 @@ impl Item for Object<Opaque> {
 }
 
 /// How many objects are on their way at once when several are asked for.
-const AHEAD: usize = 12;
+const AHEAD: usize = 16;
 
 /// An object whose id is not the hash of its key.
 #[derive(Clone, Copy)]
@@ -116,26 +116,26 @@ impl<E: Item> Version<E> {
         self.items.find(id, is)
     }
 
-    /// The objects of such numbers. Looks ahead, so that the memory of several is on its way at once.
+    /// The objects of such numbers. Looks ahead: while some objects are handed out, the memory of the next ones is on its
+    /// way, and the pages of those after them.
     pub(super) fn by_ids(&self, ids: impl Iterator<Item = u64>) -> impl Iterator<Item = &E> {
         let mut ids = ids.fuse();
-        // Numbers whose pages are asked for, then objects that are asked for.
-        let (mut pages, mut found) = (VecDeque::with_capacity(AHEAD), VecDeque::with_capacity(AHEAD));
+        let (mut next, mut found, mut ready) = (Vec::new(), Vec::new(), Vec::new());
         std::iter::from_fn(move || {
-            while found.len() < AHEAD {
-                while pages.len() < AHEAD
-                    && let Some(id) = ids.next()
-                {
-                    self.items.prefetch(id);
-                    pages.push_back(id);
-                }
-                let Some(id) = pages.pop_front() else { break };
-                if let Some(item) = self.by_id(id) {
-                    prefetch(item.address());
-                    found.push_back(item);
+            while ready.is_empty() {
+                std::mem::swap(&mut ready, &mut found);
+                // All of them at once: no count is touched in between, so their look-ups overlap.
+                found.extend(next.drain(..).filter_map(|id| self.by_id(id)));
+                found.iter().for_each(|item: &&E| prefetch(item.address()));
+                // Handed out from the end.
+                found.reverse();
+                next.extend(ids.by_ref().take(AHEAD));
+                next.iter().for_each(|id| self.items.prefetch_tags(*id));
+                if next.is_empty() && found.is_empty() && ready.is_empty() {
+                    return None;
                 }
             }
-            found.pop_front()
+            ready.pop()
         })
     }
 

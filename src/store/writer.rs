@@ -323,7 +323,7 @@ impl Step<'_> {
         let (before, names) = (self.draft.next.items.clone(), self.draft.index_names());
         let (mut left, mut refused) = (HashSet::new(), Vec::new());
         let outdated = self.draft.next.outdated.clone();
-        let instead = |new: &Object<Opaque>, why| {
+        let instead = |_, new: &Object<Opaque>, why| {
             refused.push(Refusal::of(new, &names, why));
             let key = Object::key(new);
             let old = before.find(key.key_hash(), |old| Object::key(old) == key).cloned();

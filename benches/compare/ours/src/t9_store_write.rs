@@ -42,14 +42,14 @@ pub const ROWS: &[Row] = &[
         before: 253.0,
         measure: || ask::replace::<Ours>(3),
     },
-    many("T21.1w0", "updates by 1 writer, no index", 1.19e6, || ask::updates_of_many::<Ours>(1, 0)),
-    many("T21.1w1", "updates by 1 writer, 1 index", 1.04e6, || ask::updates_of_many::<Ours>(1, 1)),
-    many("T21.2w0", "updates by 2 writers, no index", 1.03e6, || ask::updates_of_many::<Ours>(2, 0)),
-    many("T21.2w1", "updates by 2 writers, 1 index", 928e3, || ask::updates_of_many::<Ours>(2, 1)),
-    many("T21.4w0", "updates by 4 writers, no index", 1.02e6, || ask::updates_of_many::<Ours>(4, 0)),
-    many("T21.4w1", "updates by 4 writers, 1 index", 921e3, || ask::updates_of_many::<Ours>(4, 1)),
-    many("T21.16w0", "updates by 16 writers, no index", 988e3, || ask::updates_of_many::<Ours>(16, 0)),
-    many("T21.16w1", "updates by 16 writers, 1 index", 902e3, || ask::updates_of_many::<Ours>(16, 1)),
+    many("T21.1w0", "updates by 1 writer, no index", 579e3, || ask::updates_of_many::<Ours>(1, 0)),
+    many("T21.1w1", "updates by 1 writer, 1 index", 453e3, || ask::updates_of_many::<Ours>(1, 1)),
+    many("T21.2w0", "updates by 2 writers, no index", 569e3, || ask::updates_of_many::<Ours>(2, 0)),
+    many("T21.2w1", "updates by 2 writers, 1 index", 424e3, || ask::updates_of_many::<Ours>(2, 1)),
+    many("T21.4w0", "updates by 4 writers, no index", 621e3, || ask::updates_of_many::<Ours>(4, 0)),
+    many("T21.4w1", "updates by 4 writers, 1 index", 490e3, || ask::updates_of_many::<Ours>(4, 1)),
+    many("T21.16w0", "updates by 16 writers, no index", 536e3, || ask::updates_of_many::<Ours>(16, 0)),
+    many("T21.16w1", "updates by 16 writers, 1 index", 378e3, || ask::updates_of_many::<Ours>(16, 1)),
 ];
 
 /// Several writers of all objects. PEERS has no figure: `before` is from the first run of these rows.
