@@ -65,8 +65,7 @@ struct Header {
     count: AtomicU32,
     table: &'static Table,
     key: ObjectKey,
-    version: Version,
-    uid: Uid,
+    marks: Marks,
 }
 
 #[repr(C)]
@@ -83,30 +82,29 @@ struct Table {
     free: unsafe fn(NonNull<Header>),
 }
 
-/// Canonical decimals in binary, anything else boxed. The empty version is a boxed empty text, which allocates only
-/// the outer box.
-enum Version {
-    Decimal(u64),
-    Text(Box<str>),
-}
-
-enum Uid {
-    Uuid([u8; 16]),
-    Text(Box<str>),
+/// Version and uid, as a source told them. Canonical decimals below 2^56 and uuids stand here in binary, anything else is
+/// boxed.
+enum Marks {
+    Usual {
+        version: [u8; 7],
+        uid: [u8; 16],
+    },
+    /// Without a uid.
+    Version([u8; 7]),
+    /// Neither.
+    Nothing,
+    Other(Box<(Box<str>, Box<str>)>),
 }
 
 /// What an object's header will say, read from the source's form of it before a transform consumes that.
 pub(crate) struct Label {
     key: ObjectKey,
-    version: Version,
-    uid: Uid,
+    marks: Marks,
 }
 
 impl Label {
     pub(crate) fn new(key: ObjectKey, version: &str, uid: &str) -> Self {
-        let version = parse_decimal(version).map_or_else(|| Version::Text(version.into()), Version::Decimal);
-        let uid = parse_uuid(uid).map_or_else(|| Uid::Text(uid.into()), Uid::Uuid);
-        Self { key, version, uid }
+        Self { key, marks: Marks::new(version, uid) }
     }
 
     pub(crate) fn key(&self) -> &ObjectKey {
@@ -114,28 +112,56 @@ impl Label {
     }
 
     pub(crate) fn version(&self) -> Text<'_> {
-        self.version.text()
+        self.marks.version()
     }
 
     /// Whether `object` has the same, non-empty version.
     pub(crate) fn same_version<T>(&self, object: &Object<T>) -> bool {
-        self.version.same(&Object::header(object).version)
+        self.marks.same_version(&Object::header(object).marks)
     }
 }
 
-impl Version {
-    fn text(&self) -> Text<'_> {
-        match self {
-            Self::Decimal(n) => Text::decimal(*n),
-            Self::Text(s) => Text::borrowed(s),
+impl Marks {
+    fn new(version: &str, uid: &str) -> Self {
+        let small = parse_decimal(version).map(u64::to_le_bytes).and_then(|n| match n {
+            [low @ .., 0] => Some(low),
+            _ => None,
+        });
+        match (small, parse_uuid(uid)) {
+            (Some(version), Some(uid)) => Self::Usual { version, uid },
+            (Some(version), None) if uid.is_empty() => Self::Version(version),
+            _ if version.is_empty() && uid.is_empty() => Self::Nothing,
+            _ => Self::Other(Box::new((version.into(), uid.into()))),
         }
     }
 
-    fn same(&self, other: &Self) -> bool {
+    fn version(&self) -> Text<'_> {
+        match self {
+            Self::Usual { version: [a, b, c, d, e, f, g], .. } | Self::Version([a, b, c, d, e, f, g]) => {
+                Text::decimal(u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, 0]))
+            }
+            Self::Nothing => Text::borrowed(""),
+            Self::Other(texts) => Text::borrowed(&texts.0),
+        }
+    }
+
+    fn uid(&self) -> Text<'_> {
+        match self {
+            Self::Usual { uid, .. } => Text::uuid(*uid),
+            Self::Version(_) | Self::Nothing => Text::borrowed(""),
+            Self::Other(texts) => Text::borrowed(&texts.1),
+        }
+    }
+
+    /// Equal and not empty. A decimal that is boxed because of the uid beside it is still the same.
+    fn same_version(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Decimal(a), Self::Decimal(b)) => a == b,
-            (Self::Text(a), Self::Text(b)) => !a.is_empty() && a == b,
-            _ => false,
+            (Self::Usual { version: a, .. } | Self::Version(a), Self::Usual { version: b, .. } | Self::Version(b)) => a == b,
+            (Self::Nothing, _) | (_, Self::Nothing) => false,
+            _ => {
+                let (a, b) = (self.version(), other.version());
+                !a.is_empty() && *a == *b
+            }
         }
     }
 }
@@ -179,8 +205,8 @@ impl<T: Send + Sync + 'static> Object<T> {
 
     /// An object with metadata read before, when the value was still another.
     pub(crate) fn with_label(label: Label, value: T) -> Self {
-        let Label { key, version, uid } = label;
-        let header = Header { count: AtomicU32::new(1), table: TableOf::<T>::TABLE, key, version, uid };
+        let Label { key, marks } = label;
+        let header = Header { count: AtomicU32::new(1), table: TableOf::<T>::TABLE, key, marks };
         let stored = Box::leak(Box::new(Stored { header, value }));
         Self(NonNull::from(stored).cast(), PhantomData)
     }
@@ -292,20 +318,17 @@ impl<T> Object<T> {
 
     /// The version its source gave it, taken before any transform; empty when it gave none.
     pub fn version(this: &Self) -> Text<'_> {
-        Self::header(this).version.text()
+        Self::header(this).marks.version()
     }
 
     /// The uid its source gave it; empty when it gave none.
     pub fn uid(this: &Self) -> Text<'_> {
-        match &Self::header(this).uid {
-            Uid::Uuid(raw) => Text::uuid(*raw),
-            Uid::Text(s) => Text::borrowed(s),
-        }
+        Self::header(this).marks.uid()
     }
 
     /// Whether both have the same, non-empty version.
     pub(crate) fn same_version(a: &Self, b: &Self) -> bool {
-        Self::header(a).version.same(&Self::header(b).version)
+        Self::header(a).marks.same_version(&Self::header(b).marks)
     }
 
     /// Where it is; equal for handles to the same allocation only.
