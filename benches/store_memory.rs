@@ -40,9 +40,10 @@ impl Pod {
     }
 }
 
+type Named = (&'static str, fn(&Pod) -> &str);
+
 /// 100 namespaces, 5,000 nodes, 500 apps.
-const INDICES: [(&str, fn(&Pod) -> &str); 3] =
-    [("namespace", |pod| &pod.namespace), ("node", |pod| &pod.node), ("app", |pod| &pod.app)];
+const INDICES: [Named; 3] = [("namespace", |pod| &pod.namespace), ("node", |pod| &pod.node), ("app", |pod| &pod.app)];
 
 type Store = Indexer<Arc<str>, Arc<Pod>>;
 
