@@ -116,7 +116,8 @@ impl Party {
         let stats: Value = serde_json::from_str(&said).unwrap_or_default();
         let number = |name: &str| stats[name].as_u64().unwrap_or(0);
         let peak = stats["peak_kb"].as_str().and_then(|t| t.parse().ok()).unwrap_or(0);
-        Stats { events: number("events"), lists: number("lists"), bytes: number("bytes"), peak, cpu: self.cpu() }
+        let to_list = Some(number("to_list")).filter(|n| *n > 0).map(|n| n as f64 / 1e6);
+        Stats { events: number("events"), lists: number("lists"), bytes: number("bytes"), peak, cpu: self.cpu(), to_list }
     }
 
     /// What it has used of processors so far.
@@ -137,6 +138,8 @@ struct Stats {
     /// In kB.
     peak: u64,
     cpu: Duration,
+    /// Seconds from the 410 that a watch was answered to the list; of the last since it was asked last.
+    to_list: Option<f64>,
 }
 
 fn median(mut all: Vec<f64>) -> f64 {
@@ -315,25 +318,30 @@ pub fn run(servers: &Path, peer: &PathBuf, args: &Args, objects: usize) {
     }
 }
 
-fn cell(all: &[Option<f64>], limit: Duration, lists: u64) -> String {
+fn cell(all: &[Option<f64>], limit: Duration, lists: u64, to_list: Vec<f64>) -> String {
     let came: Vec<f64> = all.iter().flatten().copied().collect();
     let never = all.len() - came.len();
     let never = if never == 0 { String::new() } else { format!(" {never}× not within {} s", limit.as_secs()) };
     if came.is_empty() {
         return format!("never{never}, {lists} lists");
     }
+    let to_list = if to_list.is_empty() { String::new() } else { format!(", {:.2} from 410 to list", median(to_list)) };
     let least = came.iter().copied().fold(f64::INFINITY, f64::min);
     let most = came.iter().copied().fold(0.0, f64::max);
-    format!("{:.2} ({least:.2} to {most:.2}){never}, {lists} lists", median(came))
+    format!("{:.2} ({least:.2} to {most:.2}){never}, {lists} lists{to_list}", median(came))
 }
 
 fn faulted(stage: &mut Stage, peer: &Path, (name, about, fault): Fault, rounds: usize) {
     let mut all: Vec<Vec<Option<f64>>> = Vec::new();
     let before: Vec<u64> = stage.parties.iter_mut().map(|p| p.stats().lists).collect();
+    let mut to_list = vec![Vec::new(); stage.parties.len()];
     let mut fresh = false;
     for _ in 0..rounds {
         let back = fault(stage);
         let agreed = stage.agreement(back, stage.limit);
+        for (party, all) in stage.parties.iter_mut().zip(&mut to_list) {
+            all.extend(party.stats().to_list);
+        }
         fresh |= agreed.iter().any(Option::is_none);
         all.push(agreed);
         stage.recover(peer);
@@ -342,7 +350,7 @@ fn faulted(stage: &mut Stage, peer: &Path, (name, about, fault): Fault, rounds: 
     }
     let lists: Vec<u64> = stage.parties.iter_mut().zip(before).map(|(p, b)| p.stats().lists.saturating_sub(b)).collect();
     let of = |i: usize| all.iter().map(|row| row[i]).collect::<Vec<_>>();
-    let cells: Vec<String> = (0..stage.parties.len()).map(|i| cell(&of(i), stage.limit, lists[i])).collect();
+    let cells: Vec<String> = (0..stage.parties.len()).map(|i| cell(&of(i), stage.limit, lists[i], to_list[i].clone())).collect();
     println!("| {name}: {about} | {rounds} | {} |", cells.join(" | "));
     let pairs: Vec<(f64, f64)> = all.iter().filter_map(|row| Some((row[0]?, row[1]?))).collect();
     let ratio = median(pairs.iter().map(|p| p.0).collect()) / median(pairs.iter().map(|p| p.1).collect());
@@ -424,7 +432,7 @@ fn restored(stage: &mut Stage, limit: Duration) {
         .iter_mut()
         .zip(agreed)
         .zip(before)
-        .map(|((p, a), b)| cell(&[a], limit, p.stats().lists.saturating_sub(b)))
+        .map(|((p, a), b)| cell(&[a], limit, p.stats().lists.saturating_sub(b), Vec::new()))
         .collect();
     println!("| restored: etcd put back to an older copy, versions begin again | 1 | {} |", cells.join(" | "));
 }

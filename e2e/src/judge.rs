@@ -15,7 +15,8 @@ use crate::etcd::{Moment, Step, Steps};
 use informer::{
     flow::{Cause, Change, Deleted, Event, Object},
     informer::InformerEvent,
-    reflector::{FailureKind, ListReason, ReflectorEvent},
+    reflector::{During, FailureKind, ReflectorEvent},
+    source::SourceErrorKind,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,7 +24,7 @@ use std::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// One call of a handler.
@@ -53,13 +54,23 @@ pub struct Tape {
     pub failures: BTreeMap<String, usize>,
     /// Panics, refused objects, objects that could not be read, deletions of what was not there, versions that went back.
     pub oddities: Vec<String>,
-    /// When a watch last expired, and when the last list was taken.
-    pub expired: Option<Instant>,
-    pub listed: Option<Instant>,
+    /// When a watch expired, until a list is asked for.
+    expired: Option<Instant>,
+    /// How long it took from each such answer to the list.
+    pub to_list: Vec<Duration>,
 }
 
-/// Every so many events one is not written down, as if it had been lost: the judge must see it. Zero: all are.
-pub static LOSE_EVERY: AtomicU64 = AtomicU64::new(0);
+/// What is falsified on its way to the judge, who must see it: every so many events one. Zero: none.
+pub struct Planted {
+    /// Not written down, as if it had been lost.
+    pub lost: AtomicU64,
+    /// Written down twice.
+    pub repeated: AtomicU64,
+    /// A change, written down with the content of before.
+    pub stale: AtomicU64,
+}
+
+pub static PLANTED: Planted = Planted { lost: AtomicU64::new(0), repeated: AtomicU64::new(0), stale: AtomicU64::new(0) };
 
 #[derive(Clone, Default)]
 pub struct Recorder(Arc<Mutex<Tape>>);
@@ -87,8 +98,17 @@ impl Recorder {
         }
         let mut tape = self.tape();
         tape.heard += 1;
-        let every = LOSE_EVERY.load(Ordering::Relaxed);
-        if every == 0 || tape.heard % every != 0 {
+        let heard = tape.heard;
+        let due = |every: &AtomicU64| matches!(every.load(Ordering::Relaxed), n if n > 0 && heard % n == 0);
+        if due(&PLANTED.stale)
+            && let (Change::Updated { old, .. }, Some((_, content))) = (&event.change, &mut told.now)
+        {
+            *content = digest(old);
+        }
+        if due(&PLANTED.repeated) {
+            tape.told.push(told.clone());
+        }
+        if !due(&PLANTED.lost) {
             tape.told.push(told);
         }
     }
@@ -99,16 +119,18 @@ impl Recorder {
             InformerEvent::Reflector(ReflectorEvent::Listed { version, .. }) => {
                 let at = (tape.era, version.parse().unwrap_or(0));
                 tape.lists.push(at);
-                tape.listed = Some(Instant::now());
             }
             InformerEvent::Reflector(ReflectorEvent::Era { .. }) => tape.era += 1,
             InformerEvent::Reflector(ReflectorEvent::Listing { reason, .. }) => {
-                if *reason == ListReason::Expired {
-                    tape.expired = Some(Instant::now());
+                if let Some(at) = tape.expired.take() {
+                    tape.to_list.push(at.elapsed());
                 }
                 *tape.reasons.entry(format!("{reason:?}")).or_default() += 1;
             }
             InformerEvent::Reflector(ReflectorEvent::Failed { during, kind, .. }) => {
+                if matches!(during, During::Watch | During::Stream) && *kind == FailureKind::Source(SourceErrorKind::Expired) {
+                    tape.expired = Some(Instant::now());
+                }
                 let kind = match kind {
                     FailureKind::Source(kind) => format!("{during:?}: {kind}"),
                     other => format!("{during:?}: {other:?}"),

@@ -53,6 +53,12 @@ struct Args {
     /// Loses one of so many events on their way to the judge, who must notice.
     #[arg(long, default_value_t = 0, hide = true)]
     lose_every: u64,
+    /// Tells the judge one of so many events twice.
+    #[arg(long, default_value_t = 0, hide = true)]
+    repeat_every: u64,
+    /// Tells the judge one of so many changes with the content of before.
+    #[arg(long, default_value_t = 0, hide = true)]
+    stale_every: u64,
     #[command(subcommand)]
     command: Option<What>,
 }
@@ -92,7 +98,12 @@ fn main() -> ExitCode {
         eprintln!("there is no phase {unknown}; see --list");
         return ExitCode::from(2);
     }
-    judge::LOSE_EVERY.store(args.lose_every, Ordering::Relaxed);
+    let planted = &judge::PLANTED;
+    for (to, every) in
+        [(&planted.lost, args.lose_every), (&planted.repeated, args.repeat_every), (&planted.stale, args.stale_every)]
+    {
+        to.store(every, Ordering::Relaxed);
+    }
     end_in_order_when_told();
     if let Some(What::Compare(compare)) = &args.command {
         compare::run(&args.servers, &args.peer, compare, args.objects);

@@ -101,7 +101,13 @@ struct Traffic {
     lists: AtomicU64,
     watches: AtomicU64,
     bytes: AtomicU64,
+    /// When a watch was last answered 410, in microseconds; zero once a list was asked for. And how long that took.
+    expired: AtomicU64,
+    to_list: AtomicU64,
 }
+
+/// What a watch that is answered 410 has in it.
+const GONE: &[u8] = br#""code":410"#;
 
 /// Counts the requests and the bytes of the answers' bodies.
 #[derive(Clone)]
@@ -128,9 +134,18 @@ where
         let asked = if plain_watch { &self.1.watches } else { &self.1.lists };
         asked.fetch_add(1, Ordering::Relaxed);
         let traffic = self.1.clone();
+        if !plain_watch {
+            let expired = traffic.expired.swap(0, Ordering::Relaxed);
+            if expired != 0 {
+                traffic.to_list.store(micros().saturating_sub(expired), Ordering::Relaxed);
+            }
+        }
         let counted = move |frame: http_body::Frame<bytes::Bytes>| {
-            let bytes = frame.data_ref().map_or(0, bytes::Bytes::len);
-            traffic.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            let data = frame.data_ref().map_or(&[][..], |data| data);
+            traffic.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+            if plain_watch && data.windows(GONE.len()).any(|w| w == GONE) {
+                traffic.expired.store(micros(), Ordering::Relaxed);
+            }
             frame
         };
         Box::pin(self.0.call(request).map_ok(move |answer| answer.map(|body| body.map_frame(counted).boxed_unsync())))
@@ -167,7 +182,7 @@ fn answer(state: &Mutex<State>, traffic: &Traffic, look: impl Fn(&mut State)) {
             Some(&"stats") => {
                 let of = |n: &AtomicU64| n.load(Ordering::Relaxed);
                 let stats = json!({"events": state.events, "lists": of(&traffic.lists), "watches": of(&traffic.watches),
-                    "bytes": of(&traffic.bytes), "peak_kb": peak()});
+                    "bytes": of(&traffic.bytes), "to_list": traffic.to_list.swap(0, Ordering::Relaxed), "peak_kb": peak()});
                 say(&format!("stats {stats}"));
             }
             _ => {}

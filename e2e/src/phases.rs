@@ -2,15 +2,15 @@
 //! has, object by object, and its handler was told a legal story, nothing lost and nothing repeated.
 
 use crate::{
-    api::{Refused, key},
+    api::{Refused, config, key},
     certs,
     churn::Churn,
     cluster::rest,
     etcd::encode,
     lines::Lines,
     shard,
-    watcher::{CONFIG_MAPS, Collection, How, PODS, WIDGETS, change, object, path},
-    world::{FLAGS, Row, World, define, grant, revoke, undefine, until},
+    watcher::{CONFIG_MAPS, Collection, How, Kube, PODS, WIDGETS, change, object, path},
+    world::{FLAGS, Row, World, agree, define, grant, revoke, undefine, until},
 };
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -37,6 +37,7 @@ pub const ALL: &[Phase] = &[
     Phase { name: "kills", about: "writes while the API server is killed and started at random", run: kills },
     Phase { name: "orderly", about: "the API server is told to end, while watched and written to", run: orderly },
     Phase { name: "half-open", about: "the API server neither answers nor hangs up for a while", run: half_open },
+    Phase { name: "pings", about: "the same for longer, over HTTP/2: pings find it out", run: pings },
     Phase { name: "expired", about: "history compacted, server away for 6 s: every watch is answered 410", run: expired },
     Phase { name: "overload", about: "the server answers one request at a time, and 429 to the others", run: overload },
     Phase { name: "rights", about: "the right to list and watch is revoked, and granted again", run: rights },
@@ -114,8 +115,47 @@ fn half_open(world: &mut World, row: &mut Row) {
     world.settle(row, back, LIMIT);
 }
 
+/// The watches may stay open for ten minutes, so it is not their end that shows it.
+fn pings(world: &mut World, row: &mut Row) {
+    let kube = Kube::http2(config(world.cluster.dir(), world.cluster.api_port(), &certs::WATCHER));
+    let how = |n: u64| How { watch: (600, 900), ..How::new(world.seed ^ (0x6000 + n)) };
+    let crew = vec![
+        kube.config_maps("config maps, HTTP/2", how(1)),
+        kube.pods("pods, HTTP/2", how(2)),
+        kube.widgets("widgets, HTTP/2", how(3).streamed()),
+    ];
+    let others = std::mem::replace(&mut world.crew, crew);
+    for watcher in &world.crew {
+        let synced = watcher.wait_synced(LIMIT);
+        row.check(synced.is_ok(), synced.err().unwrap_or_default());
+    }
+    let churn = world.churn(9);
+    rest(seconds(1));
+    let broken = |world: &World| world.met("Stream: the connection broke").iter().filter(|n| **n == 0).count();
+    row.check(broken(world) == world.crew.len(), "a stream was broken before the server was stopped");
+    world.cluster.pause_api();
+    let paused = Instant::now();
+    while broken(world) > 0 && paused.elapsed() < LIMIT {
+        rest(Duration::from_millis(50));
+    }
+    row.notes.push(format!("found out after {:.1} s", paused.elapsed().as_secs_f64()));
+    row.check(broken(world) == 0, format!("{} informers were told of nothing by pings", broken(world)));
+    world.cluster.resume_api();
+    let back = Instant::now();
+    rest(seconds(1));
+    row.writes = churn.end();
+    world.forget();
+    world.settle(row, back, LIMIT);
+    world.end_crew(row);
+    world.crew = others;
+    world.forget();
+}
+
 fn expired(world: &mut World, row: &mut Row) {
     let before = world.lists_for("Expired");
+    for watcher in &world.crew {
+        watcher.recorder().tape().to_list.clear();
+    }
     world.cluster.kill_api();
     world.bump();
     world.cluster.compact();
@@ -129,6 +169,8 @@ fn expired(world: &mut World, row: &mut Row) {
     world.settle(row, back, LIMIT);
     let without = world.lists_for("Expired").iter().zip(&before).filter(|(now, then)| now <= then).count();
     row.check(without == 0, format!("{without} informers met no 410, so the phase proved nothing for them"));
+    let most = world.crew.iter().flat_map(|w| w.recorder().tape().to_list.clone()).max().unwrap_or_default();
+    row.notes.push(format!("from 410 to list at most {:.2} s", most.as_secs_f64()));
 }
 
 fn overload(world: &mut World, row: &mut Row) {
@@ -176,6 +218,9 @@ fn overload(world: &mut World, row: &mut Row) {
 }
 
 fn rights(world: &mut World, row: &mut Row) {
+    // Whatever they still have to list after the phase before is not to be counted.
+    let (_, agreed) = agree(&world.cluster.admin, &world.crew, LIMIT);
+    row.check(agreed.is_ok(), agreed.err().unwrap_or_default());
     let churn = world.churn(5);
     rest(seconds(1));
     let listed: Vec<usize> = world.crew.iter().map(|w| w.recorder().tape().lists.len()).collect();

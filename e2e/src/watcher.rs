@@ -9,7 +9,7 @@ use informer::{
     flow::Object,
     informer::{Engine, InformerHandle, Registration, SharedInformer},
     kube::{Io, KubeSource},
-    reflector::InitialState,
+    reflector::{Backoff, InitialState},
     sync::{Stop, Synced},
 };
 use kube::{Client, Resource};
@@ -143,6 +143,13 @@ impl Kube {
         Self { io, client }
     }
 
+    /// Over HTTP/2: one connection for all watches, which is pinged.
+    pub fn http2(config: kube::Config) -> Self {
+        let io = Io::shared().expect("a thread can be started");
+        let client = io.http2_client(config).expect("the configuration is good");
+        Self { io, client }
+    }
+
     pub fn config_maps(&self, name: &str, how: How) -> Box<dyn Watcher> {
         start::<k8s_openapi::api::core::v1::ConfigMap>(KubeSource::new(&self.io, self.client.clone()), name, CONFIG_MAPS, how)
     }
@@ -189,6 +196,8 @@ where
         .engine(how.engine)
         .seed(how.seed)
         .watch_timeout(seconds(how.watch.0)..=seconds(how.watch.1))
+        // So that the failures of one phase do not make the next one wait.
+        .backoff(Backoff { reset: seconds(5), ..Backoff::default() })
         .observe(move |e| hook.hook(e));
     if let Some(page) = how.page {
         builder = builder.page_size(page);

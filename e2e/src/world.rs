@@ -262,15 +262,17 @@ pub fn same_bodies(api: &Api, crew: &[Box<dyn Watcher>]) -> Result<(), String> {
             truth = watcher.truth(api)?;
             Ok(())
         });
-        let has = watcher.bodies();
-        if has != truth {
-            let differs = |k: &&String| has.get(*k) != truth.get(*k);
-            let first = has.keys().chain(truth.keys()).find(differs);
-            let both = first.map(|k| format!("{k}: has {:?}, is {:?}", has.get(k), truth.get(k)));
-            return Err(format!("{}: objects are not the server's, as {}", watcher.name(), both.unwrap_or_default()));
+        if let Some(first) = difference(&watcher.bodies(), &truth) {
+            return Err(format!("{}: objects are not the server's, as {first}", watcher.name()));
         }
     }
     Ok(())
+}
+
+/// The first object that one has and the other has not, or has otherwise.
+fn difference(has: &BTreeMap<String, Value>, is: &BTreeMap<String, Value>) -> Option<String> {
+    let first = has.keys().chain(is.keys()).find(|k| has.get(*k) != is.get(*k))?;
+    Some(format!("{first}: has {:?}, is {:?}", has.get(first), is.get(first)))
 }
 
 /// Asks until it is granted, for a minute.
@@ -325,4 +327,22 @@ pub fn undefine(api: &Api) {
         Err(crate::api::Refused(404, _)) => Ok(()),
         other => Err(other.err().unwrap_or(crate::api::Refused(0, "it is still there".into()))),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::difference;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_body_that_is_stale_or_missing_or_left_over_is_a_difference() {
+        let object = |n: u32| json!({"metadata": {"name": "x", "resourceVersion": "7"}, "data": {"n": n}});
+        let of = |all: &[(&str, u32)]| all.iter().map(|(k, n)| ((*k).to_owned(), object(*n))).collect::<BTreeMap<_, _>>();
+        let is = of(&[("a", 1), ("b", 2)]);
+        assert_eq!(difference(&is, &is), None);
+        for has in [of(&[("a", 1), ("b", 1)]), of(&[("a", 1)]), of(&[("a", 1), ("b", 2), ("c", 3)])] {
+            assert!(difference(&has, &is).is_some(), "{has:?}");
+        }
+    }
 }

@@ -4,11 +4,13 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -35,30 +37,50 @@ var (
 type traffic struct {
 	next           http.RoundTripper
 	lists, watches atomic.Int64
+	// When a watch was last answered 410, in microseconds; zero once a list was asked for. And how long that took.
+	expired, toList atomic.Int64
 }
 
 func (t *traffic) RoundTrip(r *http.Request) (*http.Response, error) {
 	q := r.URL.Query()
-	switch {
-	case q.Get("watch") == "":
+	if q.Get("watch") == "" || q.Get("sendInitialEvents") == "true" {
 		t.lists.Add(1)
-	case q.Get("sendInitialEvents") == "true":
-		t.lists.Add(1)
-	default:
-		t.watches.Add(1)
+		if at := t.expired.Swap(0); at != 0 {
+			t.toList.Store(time.Now().UnixMicro() - at)
+		}
+		return t.next.RoundTrip(r)
 	}
-	return t.next.RoundTrip(r)
+	t.watches.Add(1)
+	answer, err := t.next.RoundTrip(r)
+	if err == nil {
+		answer.Body = watched{answer.Body, t}
+	}
+	return answer, err
+}
+
+// watched is the body of a watch, in which a 410 is looked for.
+type watched struct {
+	io.ReadCloser
+	t *traffic
+}
+
+func (w watched) Read(b []byte) (int, error) {
+	n, err := w.ReadCloser.Read(b)
+	if bytes.Contains(b[:n], []byte(`"code":410`)) {
+		w.t.expired.Store(time.Now().UnixMicro())
+	}
+	return n, err
 }
 
 // counted is a connection whose incoming bytes are counted, as they are on the wire.
 type counted struct {
 	net.Conn
-	bytes *atomic.Int64
+	count *atomic.Int64
 }
 
 func (c counted) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.bytes.Add(int64(n))
+	c.count.Add(int64(n))
 	return n, err
 }
 
@@ -138,7 +160,7 @@ func peak() string {
 
 func main() {
 	flag.Parse()
-	var bytes atomic.Int64
+	var received atomic.Int64
 	t := &traffic{}
 	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	config := &rest.Config{
@@ -149,7 +171,7 @@ func main() {
 			if err != nil {
 				return nil, err
 			}
-			return counted{c, &bytes}, nil
+			return counted{c, &received}, nil
 		},
 		// What the Rust parties speak as well.
 		ContentConfig: rest.ContentConfig{AcceptContentTypes: "application/json", ContentType: "application/json"},
@@ -198,7 +220,7 @@ func main() {
 		case "stats":
 			s.mu.Lock()
 			text, _ := json.Marshal(map[string]any{"events": s.events, "lists": t.lists.Load(), "watches": t.watches.Load(),
-				"bytes": bytes.Load(), "peak_kb": peak()})
+				"bytes": received.Load(), "to_list": t.toList.Swap(0), "peak_kb": peak()})
 			s.mu.Unlock()
 			say("stats %s", text)
 		}
