@@ -18,7 +18,7 @@ use crate::{
 use serde_json::{Value, json};
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -279,7 +279,7 @@ const FAULTS: &[Fault] = &[
     }),
 ];
 
-pub fn run(servers: &Path, peer: &PathBuf, args: &Args, objects: usize) {
+pub fn run(servers: &Path, peer: &Path, args: &Args, objects: usize) {
     println!("starting etcd and kube-apiserver");
     let cluster = Cluster::start(servers, FLAGS);
     prepare(&cluster.admin);

@@ -192,6 +192,10 @@ impl History {
         Following { end, thread: Some(thread) }
     }
 
+    pub fn era(&self) -> u32 {
+        self.state().era
+    }
+
     /// A new era begins: etcd was restored.
     pub fn new_era(&self) {
         self.state().era += 1;

@@ -72,10 +72,14 @@ pub struct Planted {
 
 pub static PLANTED: Planted = Planted { lost: AtomicU64::new(0), repeated: AtomicU64::new(0), stale: AtomicU64::new(0) };
 
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Recorder(Arc<Mutex<Tape>>);
 
 impl Recorder {
+    pub fn beginning_in(era: u32) -> Self {
+        Self(Arc::new(Mutex::new(Tape { era, ..Tape::default() })))
+    }
+
     pub fn tape(&self) -> MutexGuard<'_, Tape> {
         self.0.lock().expect("nobody panics with it")
     }
@@ -99,7 +103,7 @@ impl Recorder {
         let mut tape = self.tape();
         tape.heard += 1;
         let heard = tape.heard;
-        let due = |every: &AtomicU64| matches!(every.load(Ordering::Relaxed), n if n > 0 && heard % n == 0);
+        let due = |every: &AtomicU64| matches!(every.load(Ordering::Relaxed), n if n > 0 && heard.is_multiple_of(n));
         if due(&PLANTED.stale)
             && let (Change::Updated { old, .. }, Some((_, content))) = (&event.change, &mut told.now)
         {

@@ -224,7 +224,7 @@ fn ours(args: &Args, mut config: Config, state: &Arc<Mutex<State>>, traffic: &Ar
 }
 
 fn change(state: &mut State, event: &Event<ConfigMap>) {
-    let of = |o: &Object<ConfigMap>| of(event.key().as_str(), &Object::version(o).to_string());
+    let of = |o: &Object<ConfigMap>| of(event.key().as_str(), &Object::version(o));
     match &event.change {
         Change::Added(new) => {
             state.count += 1;

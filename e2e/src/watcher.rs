@@ -42,11 +42,13 @@ pub struct How {
     /// Short, so that what happens every few minutes happens every few seconds.
     pub watch: (u64, u64),
     pub seed: u64,
+    /// The era of the history in which it begins.
+    pub era: u32,
 }
 
 impl How {
-    pub fn new(seed: u64) -> Self {
-        Self { initial: InitialState::Any, page: None, engine: Engine::Merged, watch: (3, 6), seed }
+    pub fn new(seed: u64, era: u32) -> Self {
+        Self { initial: InitialState::Any, page: None, engine: Engine::Merged, watch: (3, 6), seed, era }
     }
 
     pub fn most_recent(self, page: u32) -> Self {
@@ -187,7 +189,7 @@ fn start<K: Form>(source: KubeSource<K>, name: &str, collection: Collection, how
 where
     KubeSource<K>: informer::source::ListerWatcher<Object = K>,
 {
-    let recorder = Recorder::default();
+    let recorder = Recorder::beginning_in(how.era);
     let (hook, tape) = (recorder.clone(), recorder.clone());
     let seconds = Duration::from_secs;
     let mut builder = SharedInformer::builder(source)
@@ -196,8 +198,8 @@ where
         .engine(how.engine)
         .seed(how.seed)
         .watch_timeout(seconds(how.watch.0)..=seconds(how.watch.1))
-        // So that the failures of one phase do not make the next one wait.
-        .backoff(Backoff { reset: seconds(5), ..Backoff::default() })
+        // So that phases are short, and the failures of one do not make the next one wait.
+        .backoff(Backoff { cap: seconds(4), reset: seconds(5), ..Backoff::default() })
         .observe(move |e| hook.hook(e));
     if let Some(page) = how.page {
         builder = builder.page_size(page);

@@ -80,7 +80,8 @@ impl World {
     pub fn start_crew(&mut self) {
         self.crews += 1;
         self.before = (0, 0);
-        let how = |n: u64| How::new(self.seed ^ (self.crews << 8) ^ n);
+        let era = self.history.era();
+        let how = |n: u64| How::new(self.seed ^ (self.crews << 8) ^ n, era);
         let k = &self.kube;
         self.crew = vec![
             k.config_maps("typed", how(1)),
@@ -158,16 +159,16 @@ impl World {
         row.repeated += verdict.repeated.len();
         let all = || verdict.lost.iter().chain(&verdict.repeated).chain(&verdict.wrong);
         let first: Vec<_> = all().take(3).cloned().collect();
-        row.check(verdict.is_good(), format!("{name}: {} offences, as {}", all().count(), first.join("; ")));
+        row.check(verdict.is_good(), format!("{name}: {} offences, as {:.600}", all().count(), first.join("; ")));
     }
 
     /// The crew was changed: what was judged so far is not to be subtracted.
     pub fn forget(&mut self) {
-        let count = |w: &Box<dyn Watcher>| {
+        let count = |w: &dyn Watcher| {
             let tape = w.recorder().tape();
             (tape.told.len(), tape.lists.len())
         };
-        self.before = self.crew.iter().map(count).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        self.before = self.crew.iter().map(|w| count(&**w)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
     }
 
     /// Ends the crew; each informer must end in order.
