@@ -273,6 +273,14 @@ impl Cluster {
         self.api.as_ref().expect("it runs").signal(Signal::CONT);
     }
 
+    /// Whether it is still as [`Cluster::pause_api`] left it, and nobody else continued it.
+    pub fn is_paused(&self) -> bool {
+        let pid = self.api.as_ref().expect("it runs").pid();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The name, in parentheses, may hold spaces; the state is behind it.
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+    }
+
     pub fn kill_etcd(&mut self) {
         self.etcd = None;
     }
