@@ -175,7 +175,8 @@ impl Stage {
     /// Changes an object.
     fn touch(&mut self) {
         self.written += 1;
-        let n = self.written;
+        // A number that no object was made with, else nothing would change.
+        let n = 1_000_000 + self.written;
         until("an object can be changed", || {
             self.cluster.admin.patch(&path(CONFIG_MAPS, &format!("many-{:05}", n % 50)), &change(CONFIG_MAPS, n)).map(drop)
         });
@@ -343,6 +344,7 @@ fn faulted(stage: &mut Stage, peer: &Path, (name, about, fault): Fault, rounds: 
             all.extend(party.stats().to_list);
         }
         fresh |= agreed.iter().any(Option::is_none);
+        eprintln!("{name}: {agreed:.2?}");
         all.push(agreed);
         stage.recover(peer);
         // Backoffs of the round before are forgotten, or not, as each party does it.

@@ -7,9 +7,9 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use informer::{
     flow::{Change, Event, Object},
-    informer::SharedInformer,
+    informer::{InformerEvent, SharedInformer},
     kube::{Io, KubeSource},
-    reflector::InitialState,
+    reflector::{InitialState, ReflectorEvent},
     source::Scope,
     sync::{Stop, Synced},
 };
@@ -207,7 +207,17 @@ fn ours(args: &Args, mut config: Config, state: &Arc<Mutex<State>>, traffic: &Ar
     };
     let scope = Scope { namespace: Some(args.namespace.clone()), ..Scope::default() };
     let source = KubeSource::<ConfigMap>::new(&io, client);
-    let informer = SharedInformer::builder(source).scope(scope).initial(initial).build().expect("there are no indices");
+    let informer = SharedInformer::builder(source)
+        .scope(scope)
+        .initial(initial)
+        .observe(|e| {
+            // Into the party's log, which is kept with `E2E_KEEP`.
+            if let InformerEvent::Reflector(e @ ReflectorEvent::Failed { .. }) = e {
+                eprintln!("{} {e:?}", micros());
+            }
+        })
+        .build()
+        .expect("there are no indices");
     let told = state.clone();
     let registration = informer.on(move |event| change(&mut told.lock().expect("nobody panics with it"), event));
     let registration = registration.expect("it has not ended");

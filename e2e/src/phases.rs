@@ -139,6 +139,7 @@ fn pings(world: &mut World, row: &mut Row) {
         let synced = watcher.wait_synced(LIMIT);
         row.check(synced.is_ok(), synced.err().unwrap_or_default());
     }
+    world.forget();
     let churn = world.churn(9);
     rest(seconds(1));
     let broken = |world: &World| world.met("Stream: the connection broke").iter().filter(|n| **n == 0).count();
@@ -156,7 +157,6 @@ fn pings(world: &mut World, row: &mut Row) {
     let back = Instant::now();
     rest(seconds(1));
     row.writes = churn.end();
-    world.forget();
     world.settle(row, back, LIMIT);
     world.end_crew(row);
     world.crew = others;
@@ -363,6 +363,7 @@ fn fifty(world: &mut World, row: &mut Row) {
     // Each has a thread of its own and one for its handler; the network's thread is there already.
     let more = threads().saturating_sub(before);
     row.check(more <= 100, format!("fifty informers with a handler each took {more} threads"));
+    world.forget();
     let churn = world.churn(7);
     rest(seconds(3));
     world.cluster.kill_api();
@@ -370,7 +371,6 @@ fn fifty(world: &mut World, row: &mut Row) {
     let back = Instant::now();
     rest(seconds(2));
     row.writes = churn.end();
-    world.forget();
     world.settle(row, back, LIMIT);
     world.end_crew(row);
     row.check(threads() <= before, format!("{} threads before, {} after", before, threads()));
