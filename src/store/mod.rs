@@ -51,8 +51,10 @@
 //! versions of whatever is stored, `writer.rs` makes them from deltas, `diff.rs` compares two, skipping what they share.
 //! Objects stand in no order of keys.
 //!
+//! All objects of a store are of one type, which is asked of the store when all are walked (`typed.rs`).
+//!
 //! Nothing of this room names the type of the objects but the shells [`Snapshot`], [`StoreReader`] and [`Lister`], and
-//! [`ReadYourWrites`]. [`Indexer`] and [`ExpirationStore`] are over `table.rs` as well.
+//! [`ReadYourWrites`], and `typed.rs` for them. [`Indexer`] and [`ExpirationStore`] are over `table.rs` as well.
 
 mod cell;
 mod diff;
