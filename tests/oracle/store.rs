@@ -279,7 +279,7 @@ impl Store {
             .relist_spread(Duration::ZERO)
             .watch_timeout(Duration::from_secs(1 << 30)..=Duration::from_secs(1 << 30));
         for name in &indices {
-            builder = builder.index(&**name, function(name, &failed));
+            builder = builder.index(name, function(name, &failed));
         }
         let informer = builder.build().expect("an informer");
         let (stop, thread, refused, lists) = (Stop::new(), None, 0, false);
