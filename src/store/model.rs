@@ -289,8 +289,8 @@ fn the_last_two() {
 fn between_a_writer_that_goes_and_a_snapshot_that_goes_nothing_is_left_behind() {
     prove::model("store: the writer goes against the last snapshot", Some(3), the_last_two);
     let places = [
-        "store: a snapshot that goes fences",
-        "store: a writer that goes fences",
+        "store: a snapshot that goes says so",
+        "store: a writer that goes asks who has gone",
         "store: whoever frees looks again when asked meanwhile",
     ];
     for place in places {
@@ -346,7 +346,7 @@ fn a_snapshot_that_goes_is_seen_by_the_writer_or_tells_it() {
     if prove::intact() {
         assert!(NUDGED.get() > 0, "the writer was never told");
     }
-    for place in ["store: a snapshot that goes fences", "store: who looks for the dead fences"] {
+    for place in ["store: a snapshot that goes says so", "store: who looks for the dead asks who has gone"] {
         prove::rejects(place, "what was let go of is freed", Some(3), || goes_while_looked_for());
     }
 }

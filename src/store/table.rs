@@ -14,12 +14,7 @@ use super::{
     reclaim::{Freed, Gauge, Item, Ledger, Waste},
     version::{Core, Snap, Version},
 };
-use crate::sync::{
-    Arc,
-    atomic::{Ordering, fence},
-    call_out::Panicked,
-    keep,
-};
+use crate::sync::{Arc, atomic::Ordering, call_out::Panicked, order};
 
 /// Replaced versions that are looked at in a step.
 const SWEEP: usize = 8;
@@ -113,12 +108,9 @@ impl<E: Item> Table<E> {
     /// Frees so many of the things that nobody has any more: whether there are more of them.
     pub(super) fn reclaim(&mut self, budget: usize, freed: &mut Freed<E>) -> bool {
         // First, so that whoever lets go of a version after it was looked at finds it.
-        self.core.waiting.swap(true, Ordering::Relaxed);
-        if keep("store: who looks for the dead fences") {
-            fence(Ordering::SeqCst);
-        }
+        self.core.waiting.store(true, Ordering::Relaxed);
         // However many are held, all are looked at only when one was let go of.
-        let all = self.core.gone.swap(false, Ordering::Acquire);
+        let all = self.core.gone.swap(false, order("store: who looks for the dead asks who has gone", Ordering::AcqRel));
         self.ledger.look(&self.core.cell, if all { usize::MAX } else { LOOK });
         self.ledger.drain(budget, freed);
         let gauge = self.ledger.gauge();

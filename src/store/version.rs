@@ -9,8 +9,9 @@
 //! A [`Snap`] has a handle to its version and one to the core, and lets go of the version first. While there is a writer
 //! it has the ledger, and nobody else frees anything. When the writer goes it leaves the ledger in the core, and whoever
 //! lets go of an overtaken version frees what that kept, on its own thread. Who goes last, reader or snapshot, frees the
-//! rest. Between a writer that leaves and a snapshot that goes at the same moment stand two fences: the writer leaves the
-//! ledger, fences, and looks who is dead; the snapshot lets go, fences, and looks for the ledger.
+//! rest. A writer that leaves and a snapshot that goes at the same moment meet at the word `gone`, which both swap: the writer
+//! leaves the ledger, swaps, and looks who is dead; the snapshot lets go, swaps, and looks for the ledger. Whoever swaps second
+//! sees what the other did. In the same way a snapshot that goes meets a writer that looks for the dead (`waiting`).
 
 use super::{
     Diff, Index, IndexError, StoreReader,
@@ -26,8 +27,8 @@ use crate::{
     flow::{AsKey, KeyRef, KnownObjects, Object, ObjectKey, Opaque},
     sync::{
         Arc, Mutex, Once,
-        atomic::{AtomicBool, AtomicUsize, Ordering, fence},
-        keep,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        keep, order,
     },
 };
 use hashbrown::HashSet;
@@ -246,11 +247,7 @@ impl<E: Item> Core<E> {
 
     /// A version was let go of, and only the ledger has it now; or the current one is, after the end of the writer.
     fn let_go(&self) {
-        // A swap, as on the other side: loom is not sure of words that are stored here and swapped there.
-        self.gone.swap(true, Ordering::Release);
-        if keep("store: a snapshot that goes fences") {
-            fence(Ordering::SeqCst);
-        }
+        self.gone.swap(true, order("store: a snapshot that goes says so", Ordering::AcqRel));
         if self.orphaned.load(Ordering::Relaxed) {
             self.settle();
         } else if self.waiting.load(Ordering::Relaxed)
@@ -265,16 +262,14 @@ impl<E: Item> Core<E> {
     pub(super) fn orphan(&self, ledger: Ledger<E>) {
         *self.left.lock() = Some(ledger);
         self.orphaned.store(true, Ordering::Relaxed);
-        if keep("store: a writer that goes fences") {
-            fence(Ordering::SeqCst);
-        }
+        self.gone.swap(false, order("store: a writer that goes asks who has gone", Ordering::AcqRel));
         self.settle();
     }
 
     /// Frees what nobody has, when there is no writer to do it. Whoever finds somebody at it leaves it to them, who look
     /// again before they go; so nobody waits.
     fn settle(&self) {
-        if self.asked.fetch_add(1, Ordering::Acquire) > 0 {
+        if self.asked.fetch_add(1, Ordering::AcqRel) > 0 {
             return;
         }
         let mut answered = 1;
