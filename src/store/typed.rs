@@ -23,10 +23,10 @@ impl OneType {
     /// When it is of another type than those before it.
     pub(super) fn admit(&self, object: &Object<Opaque>) {
         let this = Object::type_of(object);
-        let all = self.0.get().copied().unwrap_or_else(|| {
+        if self.0.get().is_none() {
             self.0.set(this).ok();
-            this
-        });
+        }
+        let all = self.0.get().copied().unwrap_or(this);
         assert!(this == all, "an object of another type came to this store");
     }
 
