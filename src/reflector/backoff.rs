@@ -1,7 +1,7 @@
 //! How long to wait before asking again.
 //!
 //! Two ladders: one for failures in general, one for refused connections, whose rungs stay low because asking costs
-//! nobody anything when nobody listens. Both go back to their first rung when no failure came for [`Backoff::reset`],
+//! nobody anything when nobody listens (and one who is just coming back little). Both go back to their first rung when no failure came for [`Backoff::reset`],
 //! counted from the end of the last wait of either. Jitter is drawn on top of a rung and never feeds back into it.
 
 use crate::sync::Instant;
@@ -21,7 +21,8 @@ pub struct Backoff {
     pub cap: Duration,
     /// How much of a rung is added at most, by chance. Zero for waits that repeat exactly.
     pub jitter: f64,
-    /// The longest wait, jitter included, when nobody listens at the server's address.
+    /// The longest wait, jitter included, when nobody listens at the server's address, or nobody did a moment ago and now
+    /// somebody says no.
     pub refused_cap: Duration,
     /// Time without a failure, from the end of the last wait, after which waits begin at the first rung again.
     pub reset: Duration,

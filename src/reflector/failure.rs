@@ -48,6 +48,9 @@ pub(super) struct Past {
     pub(super) too_large: bool,
     /// The last list made because of an expired version began a short while ago.
     pub(super) expired_lately: bool,
+    /// A connection was refused a short while ago. The server may be on its way back, and say no to what it will allow or
+    /// have in a moment.
+    pub(super) returning: bool,
 }
 
 /// How long to wait.
@@ -118,6 +121,9 @@ pub(super) fn judge(place: Place, kind: &FailureKind, past: Past) -> Verdict {
         ) => Verdict::new(Pause::None, SameWatch),
         (Kind::Connect | Kind::Timeout | Kind::Transport, _) => again,
 
+        (Kind::Unauthorized | Kind::Forbidden | Kind::NotFound, _) if past.returning => {
+            Verdict { pause: Pause::Refused, ..again }
+        }
         (Kind::Unauthorized | Kind::Forbidden | Kind::NotFound, _) => again,
 
         (Kind::WatchListUnsupported, Place::List { streamed: true, .. }) => Verdict::new(Pause::None, AsList),

@@ -39,6 +39,7 @@
 //! | a state cannot be streamed (`WatchListUnsupported`) | a list, at once, and from now on | | |
 //! | a stream ends in order before the end of its state, or does not say where that is for 30 s | backoff, same stream; at the third in a row, and each until a streamed state came: after backoff, by a list | | |
 //! | unauthorized, forbidden, not found | backoff, same list | backoff, same watch | backoff, same watch |
+//! | the same, within 10 s of a refused connection: a server that comes back says no before it has read what it will allow | as refused connections: at most 2 s, same list | at most 2 s, same watch | at most 2 s, same watch |
 //! | 400, 422 | of a list with a version: most recent state, at once; else backoff, same list | backoff, same watch, counts | backoff, same watch, counts |
 //! | anything else, panics of the source, whole answers that cannot be read | backoff, same list | backoff, same watch, counts | backoff, same watch, counts |
 //! | one object cannot be read or transformed | known which: what the sink has for it stays; else nothing is deleted because of this list | | known which: what the sink has stays (a deletion is told as missed); else backoff, anew |

@@ -29,6 +29,8 @@ const PAGE_SIZE: u32 = 500;
 const PATIENCE: u8 = 3;
 /// A list made because of an expired version is not made again at once before this much time.
 const EXPIRED_LATELY: Duration = Duration::from_secs(10);
+/// For so long after a refused connection a server is taken for one that is still on its way back.
+const RETURNING: Duration = Duration::from_secs(10);
 
 /// The run is over.
 pub(super) enum Over {
@@ -79,6 +81,8 @@ pub(super) struct Run<'a> {
     /// Ask for the next state by a list.
     as_list: bool,
     expired_list: Option<Instant>,
+    /// When a connection was refused last.
+    refused_at: Option<Instant>,
     /// The next watch is to be probed then, if it is silent: the last probe's answer was unclear.
     pub(super) probe_again: Option<Instant>,
     /// Objects whose newest state could not be had.
@@ -108,6 +112,7 @@ impl<'a> Run<'a> {
             unmarked: 0,
             as_list: false,
             expired_list: None,
+            refused_at: None,
             probe_again: None,
             stale: HashSet::new(),
             nameless: 0,
@@ -371,8 +376,9 @@ impl<'a> Run<'a> {
     fn failed(&mut self, place: Place, kind: FailureKind, message: String) -> Result<Action, Over> {
         let now = self.now();
         let expired_lately = self.expired_list.is_some_and(|began| now.since(began) < EXPIRED_LATELY);
-        let Verdict { pause, mut action, counts } =
-            failure::judge(place, &kind, Past { too_large: self.too_large, expired_lately });
+        let returning = self.refused_at.is_some_and(|at| now.since(at) < RETURNING);
+        let past = Past { too_large: self.too_large, expired_lately, returning };
+        let Verdict { pause, mut action, counts } = failure::judge(place, &kind, past);
         if counts {
             self.counted += 1;
             if self.counted >= PATIENCE {
@@ -388,6 +394,9 @@ impl<'a> Run<'a> {
         let mut least = None;
         if let FailureKind::Source(kind) = &kind {
             least = kind.retry_after();
+            if matches!(kind, SourceErrorKind::ConnectionRefused) {
+                self.refused_at = Some(now);
+            }
             if matches!(kind, SourceErrorKind::TooLargeVersion { .. }) {
                 (self.too_large, self.doubted) = (true, true);
             }

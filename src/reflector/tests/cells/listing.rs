@@ -106,7 +106,7 @@ fn list_with_too_many_requests_and_no_advice_backs_off() {
 #[test]
 fn list_refused_connections_have_a_ladder_of_their_own_up_to_two_seconds() {
     let mut script = Script::new();
-    for kind in [Kind::ConnectionRefused, Kind::ConnectionRefused, Kind::ConnectionRefused, Kind::Forbidden] {
+    for kind in [Kind::ConnectionRefused, Kind::ConnectionRefused, Kind::ConnectionRefused, Kind::Timeout] {
         script = script.list_fails(kind);
     }
     let expected = [
@@ -117,11 +117,25 @@ fn list_refused_connections_have_a_ladder_of_their_own_up_to_two_seconds() {
         "2.4 list any limit 500",
         "2.4 ! List ConnectionRefused: SameRequest after 2",
         "4.4 list any limit 500",
-        "4.4 ! List Forbidden: SameRequest after 0.8",
+        "4.4 ! List Timeout: SameRequest after 0.8",
         "5.2 list any limit 500",
         "5.2 watch 10",
     ];
     cell(script.list("10:"), &expected);
+}
+
+#[test]
+fn list_that_a_server_on_its_way_back_says_no_to_is_asked_again_as_soon_as_a_refused_one() {
+    let script = Script::new().list_fails(Kind::ConnectionRefused).list_fails(Kind::Forbidden).list("10:");
+    let expected = [
+        "0 list any limit 500",
+        "0 ! List ConnectionRefused: SameRequest after 0.8",
+        "0.8 list any limit 500",
+        "0.8 ! List Forbidden: SameRequest after 1.6",
+        "2.4 list any limit 500",
+        "2.4 watch 10",
+    ];
+    cell(script, &expected);
 }
 
 #[test]

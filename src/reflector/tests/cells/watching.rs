@@ -93,6 +93,34 @@ fn watch_refused_connections_keep_the_position_on_a_ladder_of_their_own() {
 }
 
 #[test]
+fn watch_that_a_server_on_its_way_back_says_no_to_is_asked_again_as_soon_as_a_refused_one_for_ten_seconds() {
+    let mut script = Script::new().list("10:").watch_fails(Kind::ConnectionRefused);
+    for kind in [Kind::Forbidden, Kind::Unauthorized, Kind::NotFound, Kind::Forbidden, Kind::Forbidden, Kind::Forbidden] {
+        script = script.watch_fails(kind);
+    }
+    let expected = [
+        "0 list any limit 500",
+        "0 watch 10",
+        "0 ! Watch ConnectionRefused: SameWatch after 0.8",
+        "0.8 watch 10",
+        "0.8 ! Watch Forbidden: SameWatch after 1.6",
+        "2.4 watch 10",
+        "2.4 ! Watch Unauthorized: SameWatch after 2",
+        "4.4 watch 10",
+        "4.4 ! Watch NotFound: SameWatch after 2",
+        "6.4 watch 10",
+        "6.4 ! Watch Forbidden: SameWatch after 2",
+        "8.4 watch 10",
+        "8.4 ! Watch Forbidden: SameWatch after 2",
+        // Ten seconds after the last refused connection no is no, and the other ladder stands where it stood.
+        "10.4 watch 10",
+        "10.4 ! Watch Forbidden: SameWatch after 0.8",
+        "11.2 watch 10",
+    ];
+    cell(script, &expected);
+}
+
+#[test]
 fn watch_that_cannot_be_opened_backs_off_and_resumes() {
     for (kind, name) in [(Kind::Connect, "Connect"), (Kind::Timeout, "Timeout"), (Kind::Transport, "Transport")] {
         let script = Script::new().list("10:").watch_fails(kind.clone()).watch_fails(kind);
