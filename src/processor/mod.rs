@@ -127,7 +127,9 @@ impl Processor {
         let started = spawn(&self.clock, &thread_name(listener.name()), move || run.run());
         let ended: Vec<_> = {
             let mut l = self.listeners.lock();
-            l.starting -= 1;
+            if started.is_err() || !keep("processor: who starts stays until it has let go of others") {
+                l.starting -= 1;
+            }
             match started {
                 Ok(thread) => l.threads.push(thread),
                 Err(e) => {
@@ -140,8 +142,12 @@ impl Processor {
             // Those that have ended by themselves are let go of.
             l.threads.extract_if(.., |t| t.is_finished()).collect()
         };
-        self.listeners.notify_all();
         ended.into_iter().for_each(join);
+        // Not before: the end waits for the threads on the list and for those who start, and these are on it no more.
+        if keep("processor: who starts stays until it has let go of others") {
+            self.listeners.lock().starting -= 1;
+        }
+        self.listeners.notify_all();
         Ok(listener)
     }
 

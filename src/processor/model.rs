@@ -190,6 +190,28 @@ fn ends() {
     drop(first);
 }
 
+/// A handler is added, and one that has left is let go of, while the processor ends.
+fn ends_while_one_is_let_go_of() {
+    let clock = Clock::real();
+    let small = Small::new(&clock);
+    let first = add(&small.processor, |_| ());
+    small.processor.remove(&first);
+    let processor = small.processor.clone();
+    let adder = start(move || try_add(&processor, |_| ()));
+    small.processor.close();
+    let ended = clock.threads();
+    assert!(ended.is_empty(), "the end leaves nobody behind: {ended:?}");
+    drop(adder.join().unwrap());
+    drop(first);
+}
+
+#[test]
+fn the_end_waits_for_those_that_somebody_else_lets_go_of() {
+    prove::model("processor: add against the end, one has left", Some(3), ends_while_one_is_let_go_of);
+    let stays = "processor: who starts stays until it has let go of others";
+    prove::rejects(stays, "nobody behind", Some(3), || ends_while_one_is_let_go_of());
+}
+
 #[test]
 fn the_end_leaves_nobody_behind_and_nobody_comes_after_it() {
     prove::model("processor: add against the end", Some(2), ends);
