@@ -248,8 +248,8 @@ impl<E: Item> Draft<'_, E> {
         if before == MANY { MANY } else { count.min(usize::from(MANY)) as u8 }
     }
 
-    /// Fills an empty store with objects in any order, no two of one hash, at once. Hands those that an
-    /// index refuses to `refused`.
+    /// Fills an empty store with objects in any order, no two of one hash, at once. Hands those that an index refuses to
+    /// `refused`.
     pub(super) fn fill(&mut self, items: Vec<E>, mut refused: impl FnMut(&E, Refused)) {
         debug_assert_eq!(self.next.items.len(), 0);
         let left_out = |_, item: &E, why: Refused| {
@@ -260,9 +260,9 @@ impl<E: Item> Draft<'_, E> {
         debug_assert!(done, "what is refused is left out");
     }
 
-    /// Puts these in the place of everything, at once: objects in any order, no two of one hash. Of one
-    /// that an index refuses `instead`, told which it is, says which stored one of the same hash stays, if any. The index functions are not
-    /// asked for what is replaced.
+    /// Puts these in the place of everything, at once: objects in any order, no two of one hash. For one that an index
+    /// refuses, `instead` (which is told its place among them) says which stored one of the same hash stays, if any. The
+    /// index functions are not asked for what is replaced.
     ///
     /// Gives all of them back, with nothing changed, when an index function panics for a stored one that would stay.
     pub(super) fn refill(&mut self, items: Vec<E>, instead: impl FnMut(usize, &E, Refused) -> Option<E>) -> Result<(), Vec<E>> {
