@@ -79,7 +79,6 @@ impl Record {
 }
 
 thread_local! {
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
     static SITE: Cell<Option<Site>> = const { Cell::new(None) };
     /// Panics contained while no census knew the thread.
     static HERE: RefCell<Record> = RefCell::default();
@@ -99,19 +98,18 @@ struct Mark {
 
 impl Mark {
     fn new(site: Site) -> Self {
-        let depth = DEPTH.with(|d| d.replace(d.get() + 1));
-        let told = if depth == 0 { current_seat() } else { None };
+        let before = SITE.with(|s| s.replace(Some(site)));
+        let told = if before.is_none() { current_seat() } else { None };
         if let Some(seat) = &told {
             seat.inside(Some(site));
         }
-        Self { before: SITE.with(|s| s.replace(Some(site))), told }
+        Self { before, told }
     }
 }
 
 impl Drop for Mark {
     fn drop(&mut self) {
         SITE.with(|s| s.set(self.before));
-        DEPTH.with(|d| d.set(d.get() - 1));
         if let Some(seat) = &self.told {
             seat.inside(None);
         }
