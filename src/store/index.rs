@@ -35,6 +35,7 @@ use crate::{
     },
 };
 use hashbrown::{HashTable, hash_table};
+use smallvec::SmallVec;
 use std::{
     any::{Any, TypeId, type_name},
     borrow::Borrow,
@@ -251,14 +252,17 @@ impl<E: Item, T, V: Eq + Hash + Send + Sync> Gather<E> for TypedGather<'_, E, T,
 pub(super) enum Resolved {
     /// Nothing: the object has the values that it had.
     Same,
-    Change {
-        /// All values of the new object, and whether the old one had them.
-        new: Vec<(Found, bool)>,
-        /// The values that only the old object had.
-        gone: Vec<ValueId>,
-        /// False when the old object is said to have had a value that is not in the index.
-        sound: bool,
-    },
+    Change(Change),
+}
+
+#[derive(Default)]
+pub(super) struct Change {
+    /// All values of the new object, and whether the old one had them.
+    pub(super) new: Vec<(Found, bool)>,
+    /// The values that only the old object had.
+    pub(super) gone: Vec<ValueId>,
+    /// False when it is not known which values the old object had: it is said to have had one that is not in the index.
+    pub(super) sound: bool,
 }
 
 /// Why a function's answer could not be had.
@@ -297,7 +301,7 @@ where
         let (old, new) = (old.map(self.view), new.map(self.view));
         let of_old = Cell::new(new.is_none());
         let emitted = |object: Option<&T>| {
-            let mut values: Vec<Foreign<V>> = Vec::new();
+            let mut values: SmallVec<[Foreign<V>; 1]> = SmallVec::new();
             if let Some(object) = object {
                 (self.f)(object, &mut |value| values.push(Foreign::new(value)));
             }
@@ -333,7 +337,7 @@ where
                 }
             }
             had.retain(|id| !found.iter().any(|(f, _)| matches!(f, Found::Known(k) if k == id)));
-            Resolved::Change { new: found, gone: had, sound }
+            Resolved::Change(Change { new: found, gone: had, sound })
         };
         call_out::call(Site::Index, resolve).map_err(|why| if of_old.get() { Unresolved::Old } else { Unresolved::New(why) })
     }

@@ -243,8 +243,9 @@ where
                 }
             }
         }
-        let (mut ready, mut refused) = (Vec::new(), Vec::new());
-        for (at, write) in batch.into_iter().enumerate() {
+        let batch = batch.into_iter();
+        let (mut ready, mut refused) = (Vec::with_capacity(batch.size_hint().0), Vec::new());
+        for (at, write) in batch.enumerate() {
             let hashed = match write {
                 Write::Put(key, value) => self.record(key, value).map(Ready::Put),
                 Write::Delete(key) => {
@@ -261,7 +262,7 @@ where
         for part in ready.chunks(at_once) {
             let done = self.write(|draft| {
                 // What is replaced is kept until the turn is over: its drop is the user's.
-                let (mut changed, mut replaced, mut refused) = (false, Vec::new(), Vec::new());
+                let (mut changed, mut replaced, mut refused) = (false, Vec::with_capacity(part.len()), Vec::new());
                 for (i, (at, write)) in part.iter().enumerate() {
                     draft.next.ask_ahead(|ahead| part.get(i + ahead).map(|(_, write)| write.hash()));
                     let (this, outcome) = match write {

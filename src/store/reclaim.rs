@@ -8,12 +8,14 @@
 //!
 //! Nodes and values know their birth. An object does not: it may be in two stores at once, so there is no room for it in
 //! the object, and none in the page. Whether a version has it is asked of that version, and of the newest older one only:
-//! if that has it not, no older one has. An object that was taken out and put in again is several entries; a version's
-//! list holds one of them and drops the others, since one keeps the object for all.
+//! if that has it not, no older one has. An object that was taken out and put in again is several entries, of which one is
+//! enough to keep it. A list that has more of them than its version has objects must have such; when there are twice as
+//! many, the others are dropped ([`Live::once`]).
 //!
 //! # Dead or alive
 //! A replaced version is alive while somebody has a handle to it or stands on it in the cell; the [`Ledger`] has one handle
 //! of its own, and a version whose only handle that is can be had by nobody again (`cell.rs`: slots first, then the count).
+//! Nothing is placed on the list of a dead one, so of many that die together none hands its list through the others.
 //!
 //! # Steps
 //! Nothing here is done in one go but the end. What is dead waits in piles, and each step frees a bounded part
@@ -28,12 +30,12 @@ use super::{
     typed::OneType,
     version::Version,
 };
-use crate::sync::Seed;
-use hashbrown::{HashTable, hash_table};
-use std::{collections::VecDeque, hash::BuildHasher};
+use hashbrown::HashSet;
+use smallvec::SmallVec;
+use std::collections::{LinkedList, VecDeque};
 
 /// What a step frees beyond twice what it replaced, at most. Things may be the user's, and dear to free.
-pub(super) const AT_ONCE: usize = 64;
+pub(super) const AT_ONCE: usize = 16;
 
 /// What a store keeps: a counted handle, compared by what it points to.
 pub(super) trait Item: Entry + Clone + Send + Sync + 'static {
@@ -56,31 +58,70 @@ pub(super) enum Dead<E> {
     Item(Kept<E>),
 }
 
+/// A stack in pieces: what is in it is never moved, and neither growing nor shrinking asks the allocator for anything large,
+/// which would take longer than all else in a step.
+struct Pieces<T> {
+    last: Vec<T>,
+    full: LinkedList<Vec<T>>,
+}
+
+/// Room of a piece.
+const PIECE: usize = 64;
+
+impl<T> Pieces<T> {
+    /// With room of an empty one.
+    fn on(room: Vec<T>) -> Self {
+        Self { last: room, full: LinkedList::new() }
+    }
+
+    fn push(&mut self, thing: T) {
+        if self.last.len() >= PIECE {
+            self.full.push_back(std::mem::replace(&mut self.last, Vec::with_capacity(PIECE)));
+        }
+        self.last.push(thing);
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        while self.last.is_empty() {
+            self.last = self.full.pop_back()?;
+        }
+        self.last.pop()
+    }
+
+    /// Takes out those for which `is` holds.
+    fn take_if(&mut self, mut is: impl FnMut(&T) -> bool, mut out: impl FnMut(T)) {
+        let pieces = self.full.iter_mut().chain([&mut self.last]);
+        pieces.for_each(|piece| piece.extract_if(.., |thing| is(thing)).for_each(&mut out));
+    }
+}
+
 /// What a version in the making has replaced.
 pub(super) struct Waste<E> {
     birth: u64,
-    dead: Vec<Dead<E>>,
+    dead: Pieces<Dead<E>>,
+    len: usize,
 }
 
 impl<E> Waste<E> {
-    pub(super) fn of(birth: u64) -> Self {
-        Self { birth, dead: Vec::new() }
+    fn push(&mut self, dead: Dead<E>) {
+        self.dead.push(dead);
+        self.len += 1;
     }
 
     pub(super) fn item(&mut self, item: Kept<E>) {
-        self.dead.push(Dead::Item(item));
+        self.push(Dead::Item(item));
     }
 
     pub(super) fn value(&mut self, value: Leaf<Value>) {
         if value.get().birth == self.birth {
             drop(value.free());
         } else {
-            self.dead.push(Dead::Value(value));
+            self.push(Dead::Value(value));
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.dead.len()
+        self.len
     }
 }
 
@@ -93,7 +134,7 @@ impl<E> Bin for Waste<E> {
         if node.birth() == self.birth {
             node.free();
         } else {
-            self.dead.push(Dead::Node(node));
+            self.push(Dead::Node(node));
         }
     }
 }
@@ -102,12 +143,12 @@ impl<E> Bin for Waste<E> {
 #[must_use = "dropped where nobody waits"]
 pub(super) struct Freed<E: Item> {
     values: Vec<Leaf<Value>>,
-    items: Vec<Kept<E>>,
+    items: SmallVec<[Kept<E>; 4]>,
 }
 
 impl<E: Item> Default for Freed<E> {
     fn default() -> Self {
-        Self { values: Vec::new(), items: Vec::new() }
+        Self { values: Vec::new(), items: SmallVec::new() }
     }
 }
 
@@ -138,33 +179,27 @@ impl<E: Item> Drop for Freed<E> {
 /// A replaced version that somebody may have.
 struct Live<E> {
     version: Held<Version<E>>,
-    nodes: Vec<Bare>,
-    values: Vec<Leaf<Value>>,
-    /// By address.
-    items: HashTable<Kept<E>>,
+    dead: Pieces<Dead<E>>,
+    pinned: usize,
+    /// How many of them are objects.
+    items: usize,
 }
 
-impl<E> Live<E> {
-    fn pinned(&self) -> usize {
-        self.nodes.len() + self.values.len() + self.items.len()
+impl<E: Item> Live<E> {
+    /// Keeps each object once.
+    fn once(&mut self, freed: &mut Freed<E>) {
+        let mut seen = HashSet::with_capacity(self.version.items.len());
+        let again = |dead: &Dead<E>| matches!(dead, Dead::Item(item) if !seen.insert(item.get().address()));
+        self.dead.take_if(again, |dead| freed.take(dead));
+        self.pinned -= self.items - seen.len();
+        self.items = seen.len();
     }
 }
 
 /// Dead things that may be in versions before this one.
 struct Pile<E> {
     before: u64,
-    dead: Vec<Dead<E>>,
-    nodes: Vec<Bare>,
-    values: Vec<Leaf<Value>>,
-    items: hash_table::IntoIter<Kept<E>>,
-}
-
-impl<E> Pile<E> {
-    fn pop(&mut self) -> Option<Dead<E>> {
-        let nodes = || self.nodes.pop().map(Dead::Node);
-        let dead = self.dead.pop().or_else(nodes);
-        dead.or_else(|| self.values.pop().map(Dead::Value)).or_else(|| self.items.next().map(Dead::Item))
-    }
+    dead: Pieces<Dead<E>>,
 }
 
 /// What a store keeps for whoever looks at older versions.
@@ -190,26 +225,30 @@ pub(super) struct Ledger<E> {
     standing: usize,
     /// Which live version is looked at next.
     turn: usize,
-    hasher: Seed,
+    /// Room of a small pile that was freed, for the next one.
+    room: Vec<Dead<E>>,
 }
 
 impl<E> Default for Ledger<E> {
     fn default() -> Self {
-        let (live, piles, hasher) = (VecDeque::new(), VecDeque::new(), Seed::default());
-        Self { live, piles, pinned: 0, waiting: 0, standing: 0, turn: 0, hasher }
+        Self { live: VecDeque::new(), piles: VecDeque::new(), pinned: 0, waiting: 0, standing: 0, turn: 0, room: Vec::new() }
     }
 }
 
 impl<E: Item> Ledger<E> {
+    /// For what the making of the version `birth` replaces.
+    pub(super) fn waste(&mut self, birth: u64) -> Waste<E> {
+        Waste { birth, dead: Pieces::on(std::mem::take(&mut self.room)), len: 0 }
+    }
+
     /// `old` was replaced by the version `seq`, in whose making this came up.
     pub(super) fn replaced(&mut self, old: Held<Version<E>>, seq: u64, waste: Waste<E>) {
         if !old.is_only() {
-            self.live.push_back(Live { version: old, nodes: Vec::new(), values: Vec::new(), items: HashTable::new() });
+            self.live.push_back(Live { version: old, dead: Pieces::on(Vec::new()), pinned: 0, items: 0 });
         }
-        if waste.len() > 0 {
-            self.waiting += waste.len();
-            let (nodes, values, items) = (Vec::new(), Vec::new(), HashTable::new().into_iter());
-            self.piles.push_back(Pile { before: seq, dead: waste.dead, nodes, values, items });
+        if waste.len > 0 {
+            self.waiting += waste.len;
+            self.piles.push_back(Pile { before: seq, dead: waste.dead });
         }
     }
 
@@ -221,58 +260,81 @@ impl<E: Item> Ledger<E> {
             }
             if !self.live[self.turn].version.is_only() {
                 self.turn += 1;
-            } else if let Some(dead) = self.live.remove(self.turn) {
-                self.pinned -= dead.pinned();
-                self.waiting += dead.pinned();
-                let Live { version, nodes, values, items } = dead;
-                self.piles.push_back(Pile { before: version.seq, dead: Vec::new(), nodes, values, items: items.into_iter() });
+            } else {
+                self.bury(self.turn);
             }
         }
         without_room(&mut self.live);
     }
 
+    /// A live version was found to be dead.
+    fn bury(&mut self, at: usize) {
+        let Some(Live { version, dead, pinned, .. }) = self.live.remove(at) else { return };
+        self.pinned -= pinned;
+        self.waiting += pinned;
+        if pinned > 0 {
+            self.piles.push_back(Pile { before: version.seq, dead });
+        }
+    }
+
     /// Frees, or hands to an older version, so many dead things.
     pub(super) fn drain(&mut self, mut budget: usize, freed: &mut Freed<E>) {
-        while let Some(pile) = self.piles.front_mut() {
-            let before = pile.before;
-            let Some(dead) = pile.pop() else {
-                self.piles.pop_front();
-                continue;
-            };
-            if budget == 0 {
-                // It was popped to see whether there is one.
-                pile.dead.push(dead);
-                return;
+        while budget > 0
+            && let Some(Pile { before, mut dead }) = self.piles.pop_front()
+        {
+            while budget > 0
+                && let Some(dead) = dead.pop()
+            {
+                budget -= 1;
+                self.waiting -= 1;
+                self.place(dead, before, freed);
             }
-            budget -= 1;
-            self.waiting -= 1;
-            let older = self.live.partition_point(|live| live.version.seq < before);
-            self.place(dead, older, freed);
+            if budget > 0 {
+                self.room = dead.last;
+            } else {
+                self.piles.push_front(Pile { before, dead });
+            }
         }
         without_room(&mut self.piles);
     }
 
-    /// `older`: how many of the live versions may have it.
-    fn place(&mut self, dead: Dead<E>, older: usize, freed: &mut Freed<E>) {
-        let Some(newest) = older.checked_sub(1).map(|at| &mut self.live[at]) else { return freed.take(dead) };
+    /// Puts it on the list of the newest version before `before` that has it and somebody has, or frees it.
+    #[inline]
+    fn place(&mut self, dead: Dead<E>, before: u64, freed: &mut Freed<E>) {
+        if self.live.is_empty() { freed.take(dead) } else { self.hand_on(dead, before, freed) }
+    }
+
+    /// See [`Ledger::place`].
+    fn hand_on(&mut self, dead: Dead<E>, before: u64, freed: &mut Freed<E>) {
+        let newest = loop {
+            let older = self.live.partition_point(|live| live.version.seq < before);
+            let Some(at) = older.checked_sub(1) else { return freed.take(dead) };
+            if !self.live[at].version.is_only() {
+                break &mut self.live[at];
+            }
+            self.bury(at);
+        };
         let seq = newest.version.seq;
-        match dead {
-            Dead::Node(node) if node.birth() <= seq => newest.nodes.push(node),
-            Dead::Value(value) if value.get().birth <= seq => newest.values.push(value),
+        let has = match &dead {
+            Dead::Node(node) => node.birth() <= seq,
+            Dead::Value(value) => value.get().birth <= seq,
             Dead::Item(item) => {
                 let address = item.get().address();
-                if newest.version.items.find(item.get().hash(), |e| e.address() == address).is_none() {
-                    return freed.take(Dead::Item(item));
-                }
-                let hasher = |item: &Kept<E>| self.hasher.hash_one(item.get().address());
-                match newest.items.entry(hasher(&item), |e| e.get().address() == address, hasher) {
-                    hash_table::Entry::Occupied(_) => return freed.take(Dead::Item(item)),
-                    hash_table::Entry::Vacant(vacant) => drop(vacant.insert(item)),
-                }
+                newest.version.items.find(item.get().hash(), |e| e.address() == address).is_some()
             }
-            _ => return freed.take(dead),
+        };
+        if !has {
+            return freed.take(dead);
         }
+        newest.items += usize::from(matches!(dead, Dead::Item(_)));
+        newest.dead.push(dead);
+        newest.pinned += 1;
         self.pinned += 1;
+        if newest.items > 2 * newest.version.items.len() {
+            let before = newest.pinned;
+            newest.once(freed);
+            self.pinned -= before - newest.pinned;
+        }
     }
 
     /// Frees everything but what versions hold that somebody has.
@@ -296,7 +358,7 @@ impl<E: Item> Ledger<E> {
     /// What its own lists have room for.
     #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
     pub(super) fn room(&self) -> usize {
-        self.live.capacity() + self.piles.capacity()
+        self.live.capacity() + self.piles.capacity() + self.room.capacity()
     }
 
     pub(super) fn gauge(&self) -> Gauge {
@@ -320,7 +382,7 @@ pub(super) fn dismantle<E: Item>(version: &Version<E>, freed: &mut Freed<E>) {
         }
         node.bare().free();
     });
-    for index in &version.indices {
+    for index in version.indices.iter() {
         index.dismantle(&mut |value| freed.values.push(value));
     }
 }

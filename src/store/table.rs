@@ -9,7 +9,7 @@ use super::{
     IndexError, IndexSpec,
     cell::Held,
     directory::{Bin, Tree},
-    index::{Resolved, Unresolved, Values},
+    index::{Change, Resolved, Unresolved, Values},
     node::{Kept, Kind},
     reclaim::{Freed, Gauge, Item, Ledger, Waste},
     version::{Core, Snap, Version},
@@ -45,8 +45,8 @@ pub(super) enum AddIndex<E> {
     Failed(E, Panicked),
 }
 
-/// What a step has to find out before it changes anything.
-type Plan = Vec<Option<Resolved>>;
+/// What a step has to find out before it changes anything: for each index that is to change, which it is and how.
+type Plan = Vec<(usize, Change)>;
 
 impl<E: Item> Table<E> {
     pub(super) fn new(specs: Vec<IndexSpec<E>>) -> Result<Self, IndexError> {
@@ -75,7 +75,7 @@ impl<E: Item> Table<E> {
 
     pub(super) fn draft(&mut self) -> Draft<'_, E> {
         let next = self.current.next();
-        Draft { waste: Waste::of(next.seq), next, table: self, unsteady: 0 }
+        Draft { waste: self.ledger.waste(next.seq), next, table: self, unsteady: 0 }
     }
 
     /// Adds an index of what is stored, built aside and published as one version in which nothing else differs. When its
@@ -95,7 +95,7 @@ impl<E: Item> Table<E> {
             }
         }
         let values = gather.finish(&mut draft.waste);
-        draft.next.indices.push(index.with(values));
+        Arc::make_mut(&mut draft.next.indices).push(index.with(values));
         for (hash, address, more) in marks {
             let is = |e: &E| e.address() == address;
             let mark = usize::from(draft.next.items.mark(hash, is).unwrap_or(0)) + more;
@@ -185,11 +185,11 @@ impl<E: Item> Draft<'_, E> {
         let plan = self.plan(Some(old), None).unwrap_or_default();
         let (id, address) = (self.next.id_of(old), old.address());
         let is = |e: &E| e.address() == address;
-        if !plan.is_empty() {
+        if !self.next.indices.is_empty() {
             let before = self.next.items.mark(old.hash(), is).unwrap_or(0);
             if self.change(plan, id, before) != 0 {
                 self.unsteady += usize::from(before != MANY);
-                for index in &mut self.next.indices {
+                for index in Arc::make_mut(&mut self.next.indices) {
                     index.purge(id, &mut self.waste);
                 }
             }
@@ -200,24 +200,23 @@ impl<E: Item> Draft<'_, E> {
         }
     }
 
-    /// Asks the index functions. `None` where the old object's values are not known.
+    /// Asks the index functions.
     fn plan(&self, old: Option<&E>, new: Option<&E>) -> Result<Plan, Refused> {
-        let mut plan = Vec::with_capacity(self.next.indices.len());
+        let mut plan = Vec::new();
         for (at, (index, function)) in self.next.indices.iter().zip(&self.table.functions).enumerate() {
-            plan.push(match function.resolve(old, new, index) {
-                Ok(resolved) => Some(resolved),
+            let resolved = match function.resolve(old, new, index) {
+                // What is done without the old values needs the new ones all the same.
+                Err(Unresolved::Old) => function.resolve(None, new, index).map(|resolved| match resolved {
+                    Resolved::Same => Resolved::Change(Change::default()),
+                    Resolved::Change(change) => Resolved::Change(Change { sound: false, ..change }),
+                }),
+                resolved => resolved,
+            };
+            match resolved {
+                Ok(Resolved::Same) => {}
+                Ok(Resolved::Change(change)) => plan.push((at, change)),
                 Err(Unresolved::New(why)) => return Err(Refused { index: at, why }),
-                Err(Unresolved::Old) => None,
-            });
-        }
-        // What is done without the old values needs the new ones all the same.
-        for (at, resolved) in plan.iter_mut().enumerate().filter(|(_, resolved)| resolved.is_none()) {
-            let again = self.table.functions[at].resolve(None, new, &self.next.indices[at]);
-            match again {
-                Ok(Resolved::Change { new, .. }) => *resolved = Some(Resolved::Change { new, gone: Vec::new(), sound: false }),
-                Ok(Resolved::Same) => *resolved = Some(Resolved::Change { new: Vec::new(), gone: Vec::new(), sound: false }),
-                Err(Unresolved::New(why)) => return Err(Refused { index: at, why }),
-                Err(Unresolved::Old) => {}
+                Err(Unresolved::Old) => plan.push((at, Change::default())),
             }
         }
         Ok(plan)
@@ -226,8 +225,12 @@ impl<E: Item> Draft<'_, E> {
     /// Changes the indices: in how many values the object is then.
     fn change(&mut self, plan: Plan, id: u64, before: u8) -> u8 {
         let mut count = usize::from(before);
-        for (index, resolved) in self.next.indices.iter_mut().zip(plan) {
-            let Some(Resolved::Change { new, gone, mut sound }) = resolved else { continue };
+        if plan.is_empty() {
+            return before;
+        }
+        let indices = Arc::make_mut(&mut self.next.indices);
+        for (at, Change { new, gone, mut sound }) in plan {
+            let index = &mut indices[at];
             for (value, _) in new.iter().filter(|(_, had)| !had) {
                 let added = index.add(value.clone(), id, &mut self.waste);
                 count += usize::from(added);
@@ -324,7 +327,7 @@ impl<E: Item> Draft<'_, E> {
         }
         let marked = marked.into_iter().map(|(_, marked)| marked).collect();
         next.items = Tree::build(marked, waste);
-        for (index, gather) in next.indices.iter_mut().zip(gathers) {
+        for (index, gather) in Arc::make_mut(&mut next.indices).iter_mut().zip(gathers) {
             *index = index.with(gather.finish(waste));
         }
         Ok(())

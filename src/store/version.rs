@@ -68,7 +68,8 @@ pub(super) struct Version<E> {
     pub(super) version: Arc<str>,
     pub(super) initial_done: bool,
     pub(super) items: Tree<E>,
-    pub(super) indices: Vec<IndexVersion>,
+    /// Shared with the version before, when no index changed.
+    pub(super) indices: Arc<Vec<IndexVersion>>,
     aliases: Option<Arc<Vec<Alias>>>,
     /// Objects that are left from an era before the current one: their versions prove nothing. Mostly none.
     pub(super) outdated: Option<Arc<HashSet<ObjectKey>>>,
@@ -76,7 +77,7 @@ pub(super) struct Version<E> {
 
 impl<E: Item> Version<E> {
     pub(super) fn before_anything(indices: Vec<IndexVersion>) -> Self {
-        let (version, items) = (Arc::from(""), Tree::default());
+        let (version, items, indices) = (Arc::from(""), Tree::default(), Arc::new(indices));
         Self { seq: 0, version, initial_done: false, items, indices, aliases: None, outdated: None }
     }
 
