@@ -2,7 +2,7 @@
 //! of a 64-bit hash, copied where it is written.
 //!
 //! # Shape
-//! Pages hold up to [`FULL`] entries. Above them are directories of 2^bits children: chunks of at most 2^[`CHUNK_BITS`],
+//! Pages hold up to [`Entry::FULL`] entries. Above them are directories of 2^bits children: chunks of at most 2^[`CHUNK_BITS`],
 //! and over those one root, which doubles without limit. A tree is nothing, a page, a chunk over pages, or a root over
 //! chunks (and pages where a chunk shrank to one). A node of depth `d` is reached by the first `d` bits of a hash; a child
 //! of depth `c` fills a run of 2^(d + bits - c) slots of its directory.
@@ -19,10 +19,11 @@
 //! unless it is of this very version, and gives what is replaced to its [`Bin`]. Nothing here calls user code but the
 //! `is` of a caller, and that before anything is changed.
 
-use super::node::{Bare, Entry, Kept, Kind, Ptr};
-
-/// A page with so many entries splits.
-pub(super) const FULL: usize = 32;
+use super::{
+    node::{Bare, Entry, Kept, Kind, Ptr},
+    tags::Places,
+};
+use std::marker::PhantomData;
 
 /// A chunk has at most 2^6 children.
 const CHUNK_BITS: u8 = 6;
@@ -95,8 +96,8 @@ fn run<E: Entry>(directory: Ptr<E>, depth: u8, hash: u64) -> std::ops::Range<usi
 }
 
 /// No page is deeper with so many entries. A good hash stays below.
-fn deepest(len: usize) -> u8 {
-    4 + (len / (FULL / 4)).max(1).ilog2() as u8
+fn deepest<E: Entry>(len: usize) -> u8 {
+    4 + (len / (E::FULL / 4)).max(1).ilog2() as u8
 }
 
 #[inline]
@@ -121,41 +122,8 @@ fn towards<E: Entry>(mut node: Ptr<E>, hash: u64) -> Ptr<E> {
 
 /// The places of a page at which an entry of this hash may be: all of those where one is, and now and then another.
 #[inline]
-fn candidates<E: Entry>(page: Ptr<E>, hash: u64) -> Candidates {
-    let tags = if E::TAGS { page.tags() } else { &[] };
-    Candidates { tags: tags.iter(), wanted: (hash & 0xffff) * LOW, found: 0, before: 0, end: page.len() }
-}
-
-/// See [`candidates`].
-struct Candidates {
-    tags: std::slice::Iter<'static, u64>,
-    wanted: u64,
-    /// The highest bit of each lane that is still to be told.
-    found: u64,
-    /// Entries in the words that were looked at.
-    before: usize,
-    end: usize,
-}
-
-const LOW: u64 = 0x0001_0001_0001_0001;
-
-impl Iterator for Candidates {
-    type Item = usize;
-
-    #[inline]
-    fn next(&mut self) -> Option<usize> {
-        while self.found == 0 {
-            // A lane of `differs` is zero where the tag is that of the hash. The usual trick finds the lowest such lane
-            // exactly and some above it that are not.
-            let differs = self.tags.next()? ^ self.wanted;
-            self.found = differs.wrapping_sub(LOW) & !differs & (LOW << 15);
-            self.before += 4;
-        }
-        let i = self.before - 4 + self.found.trailing_zeros() as usize / 16;
-        self.found &= self.found - 1;
-        // Tags behind the last entry mean nothing.
-        (i < self.end).then_some(i)
-    }
+fn candidates<E: Entry>(page: Ptr<E>, hash: u64) -> Places<'static> {
+    Places::of(hash as u16, page.tags(), page.len())
 }
 
 #[inline]
@@ -185,9 +153,10 @@ impl<E: Entry> Tree<E> {
     #[inline]
     pub(super) fn known(&self, hash: u64) -> Option<&E> {
         let page = page_of(self.top?, hash);
-        let mut candidates = candidates(page, hash);
-        let first = candidates.next()?;
-        let at = if candidates.next().is_none() { first } else { position(page, hash, |e| e.hash() == hash)? };
+        let at = match candidates(page, hash).only() {
+            Some(at) => at,
+            None => position(page, hash, |e| e.hash() == hash)?,
+        };
         Some(page.entries()[at].get())
     }
 
@@ -213,14 +182,9 @@ impl<E: Entry> Tree<E> {
         Some((page, Range { first, depth }))
     }
 
-    /// The entries of a hash's page and the hash at which the next page begins.
-    fn entries_at(&self, hash: u64) -> (&[Kept<E>], Option<u64>) {
-        self.page(hash).map_or((&[], None), |(page, range)| (page.entries(), range.next()))
-    }
-
     /// Every entry, page by page in the order of hashes, in no order within a page.
     pub(super) fn iter(&self) -> Iter<'_, E> {
-        Iter { tree: self, next: Some(0), page: [].iter() }
+        Iter { tree: self.clone(), next: Some(0), page: [].iter(), left: self.len, of: PhantomData }
     }
 
     /// The same, but not the entry itself: for many at once.
@@ -235,12 +199,12 @@ impl<E: Entry> Tree<E> {
     pub(super) fn pages(&self) -> impl Iterator<Item = &[Kept<E>]> {
         let mut at = Some(0);
         std::iter::from_fn(move || {
-            let (page, next) = self.entries_at(at?);
-            at = next;
-            if let Some(next) = next {
+            let (page, range) = self.page(at?)?;
+            at = range.next();
+            if let Some(next) = at {
                 self.prefetch(next);
             }
-            Some(page)
+            Some(page.entries())
         })
     }
 
@@ -273,15 +237,16 @@ impl<E: Entry> Tree<E> {
             return;
         };
         let mut page = page_of(top, hash);
-        while page.len() >= FULL && page.depth() < deepest(self.len) {
+        while page.len() >= E::FULL && page.depth() < deepest::<E>(self.len) {
             self.split(page, hash, bin);
             page = self.top.map_or(page, |top| page_of(top, hash));
         }
-        let room = page.len() + 1;
-        let own = if page.birth() == bin.birth() && page.capacity() >= room {
+        let (len, private) = (page.len(), page.birth() == bin.birth());
+        let own = if private && page.capacity() > len {
             page
         } else {
-            let larger = page.copy(bin.birth(), room);
+            // More may come to a private one; another one is copied by each version that changes it.
+            let larger = page.copy(bin.birth(), len + if private { 1 + len / 4 } else { 1 });
             self.put(page, larger, hash, bin);
             larger
         };
@@ -440,7 +405,7 @@ impl<E: Entry> Tree<E> {
             return true;
         }
         let buddy = above.child(slot(above, hash ^ 1 << (64 - page.depth())));
-        let small = buddy.kind() == Kind::Page && buddy.depth() == page.depth() && page.len() + buddy.len() <= FULL / 2;
+        let small = buddy.kind() == Kind::Page && buddy.depth() == page.depth() && page.len() + buddy.len() <= E::FULL / 2;
         if !small {
             return false;
         }
@@ -495,13 +460,16 @@ impl<E: Entry> Tree<E> {
     pub(super) fn build(entries: Vec<(E, u8)>, bin: &mut impl Bin) -> Self {
         let (len, birth) = (entries.len(), bin.birth());
         // So deep that a page is not full on average.
-        let depth = (0..).find(|depth| len >> depth <= FULL * 7 / 8).unwrap_or(0);
+        let depth = (0..).find(|depth| len >> depth <= E::FULL * 7 / 8).unwrap_or(0);
         let hashes = |run: &[(E, u8)]| prefix(run[0].0.hash(), depth) == prefix(run[run.len() - 1].0.hash(), depth);
-        if depth == 0 || entries.windows(2 * FULL).any(hashes) {
-            // Small, or skewed.
+        if entries.windows(2 * E::FULL).any(hashes) {
+            // Skewed.
             let mut tree = Self::default();
             entries.into_iter().for_each(|(e, mark)| tree.insert(Kept::new(e), mark, bin));
             return tree;
+        }
+        if entries.is_empty() {
+            return Self::default();
         }
         let mut entries = entries.into_iter().peekable();
         let mut ready = Vec::new();
@@ -513,6 +481,9 @@ impl<E: Entry> Tree<E> {
             ready.drain(..).for_each(|(e, mark)| page.push(Kept::new(e), mark));
             page
         };
+        if depth == 0 {
+            return Self { top: Some(page(0)), len };
+        }
         let chunk_bits = depth.min(CHUNK_BITS);
         let root_bits = depth - chunk_bits;
         let mut chunk = |number: u64| {
@@ -541,9 +512,18 @@ fn doubled<E: Entry>(directory: Ptr<E>, birth: u64) -> Ptr<E> {
 
 /// See [`Tree::iter`].
 pub(super) struct Iter<'v, E> {
-    tree: &'v Tree<E>,
+    tree: Tree<E>,
     next: Option<u64>,
     page: std::slice::Iter<'v, Kept<E>>,
+    left: usize,
+    of: PhantomData<&'v Tree<E>>,
+}
+
+impl<E> Default for Iter<'_, E> {
+    /// Over nothing.
+    fn default() -> Self {
+        Self { tree: Tree::default(), next: None, page: [].iter(), left: 0, of: PhantomData }
+    }
 }
 
 impl<'v, E: Entry> Iterator for Iter<'v, E> {
@@ -553,20 +533,25 @@ impl<'v, E: Entry> Iterator for Iter<'v, E> {
     fn next(&mut self) -> Option<&'v E> {
         loop {
             if let Some(entry) = self.page.next() {
+                self.left -= 1;
                 return Some(entry.get());
             }
-            let (page, next) = self.tree.entries_at(self.next?);
-            (self.page, self.next) = (page.iter(), next);
-            if let Some(next) = next {
+            let (page, range) = self.tree.page(self.next?)?;
+            (self.page, self.next) = (page.entries().iter(), range.next());
+            if let Some(next) = self.next {
                 self.tree.prefetch(next);
             }
         }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
     }
 }
 
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests {
-    use super::{Bin, FULL, Tree};
+    use super::{Bin, Tree};
     use crate::store::node::{Bare, Entry, Kept, Kind, Ptr};
     use proptest::{collection::vec, prelude::*};
     use std::collections::BTreeMap;
@@ -644,7 +629,7 @@ mod tests {
         }
         tree.nodes(&mut |node| {
             if node.kind() == Kind::Page {
-                assert!(Q != 0 || node.len() <= 2 * FULL, "a page is long without need");
+                assert!(Q != 0 || node.len() <= 2 * Number::<Q>::FULL, "a page is long without need");
             } else {
                 let children = (0..1 << node.bits()).map(|slot| node.child(slot));
                 assert!(children.map(Ptr::depth).all(|d| d > node.depth() && d <= node.depth() + node.bits()));

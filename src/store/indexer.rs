@@ -637,7 +637,8 @@ where
     {
         let version = self.snap.version();
         let posting = self.find(index)?.find::<I::Value, Q>(value);
-        Ok(version.by_ids(posting.into_iter().flat_map(|posting| posting.ids.iter().copied())))
+        let ids = posting.map(|posting| posting.ids.iter()).unwrap_or_default();
+        Ok(version.by_ids(ids.copied()))
     }
 
     /// Every value that the index emitted for something stored, sorted. client-go: `ListIndexFuncValues`, unsorted.

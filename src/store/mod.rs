@@ -68,6 +68,7 @@ mod overlay;
 mod reader;
 mod reclaim;
 mod table;
+mod tags;
 mod typed;
 mod version;
 mod wait;

@@ -14,11 +14,11 @@
 //! them on say so in their signatures. In debug builds a freed node is marked, and touching a marked one panics.
 //!
 //! # Layout
-//! | page | head, tags (16 bits of each entry's hash, four in a word), entries, marks (a byte each) |
+//! | page | head, tags (16 bits of each entry's hash, eight to a [`Tags`]), entries, marks (a byte each) |
 //! |---|---|
 //! | directory | head, 2^bits children |
 //!
-//! Tags and marks are there when the entry's type says so. Tags are zeroed, so that whole words of them can be compared.
+//! Tags and marks are there when the entry's type says so. Tags are zeroed, so that eight of them can be compared at once.
 #![allow(unsafe_code)]
 
 use std::{
@@ -36,6 +36,8 @@ pub(super) trait Entry: Sized {
     const TAGS: bool = true;
     /// Whether pages have a byte beside each entry.
     const MARKS: bool = false;
+    /// A page with so many entries splits.
+    const FULL: usize = 32;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,8 +73,8 @@ impl Head {
     fn layout(&self) -> Layout {
         let bytes = match self.kind {
             Kind::Page => {
-                let flag = |bit| usize::from(self.form & bit != 0);
-                HEAD + capacity(self.size, group(flag(TAGGED) == 1)) * (ENTRY + 2 * flag(TAGGED) + flag(MARKED))
+                let (has, capacity) = (|bit| self.form & bit != 0, capacity(self.size));
+                HEAD + tag_bytes(has(TAGGED), capacity) + capacity * (ENTRY + usize::from(has(MARKED)))
             }
             _ => HEAD + (size_of::<Bare>() << self.size),
         };
@@ -157,37 +159,40 @@ impl<E> Kept<E> {
     }
 }
 
-/// Capacities are multiples of this. Tags are read four at a time; without them pages may be as small as they are: an index
-/// of many values has as many pages of ids, of one or two each.
-const fn group(tagged: bool) -> usize {
-    if tagged { 4 } else { 2 }
-}
-
-/// So many groups and more have power-of-two capacities, so that sixteen bits hold any.
+/// Capacities from here on are powers of two, so that sixteen bits hold any.
 const LARGE: usize = 1 << 15;
 
-fn encoded(entries: usize, group: usize) -> u16 {
-    let groups = entries.div_ceil(group).max(1);
-    if groups < LARGE { groups as u16 } else { LARGE as u16 | groups.next_power_of_two().trailing_zeros() as u16 }
+fn encoded(entries: usize) -> u16 {
+    let entries = entries.max(1);
+    if entries < LARGE { entries as u16 } else { LARGE as u16 | entries.next_power_of_two().trailing_zeros() as u16 }
 }
 
-/// In entries: a multiple of `group`.
-fn capacity(size: u16, group: usize) -> usize {
+/// In entries.
+fn capacity(size: u16) -> usize {
     let size = usize::from(size);
-    if size < LARGE { size * group } else { group << (size - LARGE) }
+    if size < LARGE { size } else { 1 << (size - LARGE) }
+}
+
+/// Eight tags, the first in the lowest bits of the first word.
+pub(super) type Tags = [u64; 2];
+
+const TAGS: usize = 8;
+
+/// Bytes of tags of a page.
+const fn tag_bytes(tagged: bool, capacity: usize) -> usize {
+    if tagged { capacity.div_ceil(TAGS) * size_of::<Tags>() } else { 0 }
 }
 
 const HEAD: usize = size_of::<Head>();
 const ENTRY: usize = size_of::<Kept<u64>>();
 
 impl<E: Entry> Ptr<E> {
-    const GROUP: usize = group(E::TAGS);
     const FORM: u8 = if E::TAGS { TAGGED } else { 0 } | if E::MARKS { MARKED } else { 0 };
 
     /// Bytes of tags of a page.
     const fn tag_bytes(capacity: usize) -> usize {
         const { assert!(HEAD == 16 && ENTRY == 8 && size_of::<Kept<E>>() == ENTRY && align_of::<Head>() == 8) };
-        if E::TAGS { capacity * 2 } else { 0 }
+        tag_bytes(E::TAGS, capacity)
     }
 
     fn make(head: Head) -> Self {
@@ -202,8 +207,7 @@ impl<E: Entry> Ptr<E> {
 
     /// An empty page with room for at least so many.
     pub(super) fn page(birth: u64, depth: u8, room: usize) -> Self {
-        let page =
-            Self::make(Head { birth, len: 0, size: encoded(room, Self::GROUP), form: depth | Self::FORM, kind: Kind::Page });
+        let page = Self::make(Head { birth, len: 0, size: encoded(room), form: depth | Self::FORM, kind: Kind::Page });
         // SAFETY: a page has its tags behind the head; nobody else has it yet.
         unsafe { page.at::<u8>(0).write_bytes(0, Self::tag_bytes(page.capacity())) };
         page
@@ -228,12 +232,12 @@ impl<E: Entry> Ptr<E> {
             return to;
         }
         let len = from.len as usize;
-        let to = Self::make(Head { birth, size: encoded(room.max(len), Self::GROUP), ..from });
+        let to = Self::make(Head { birth, size: encoded(room.max(len)), ..from });
         let (old, new) = (Self::tag_bytes(self.capacity()), Self::tag_bytes(to.capacity()));
         // SAFETY: both are pages whose capacity is at least `len`; tags are copied and the rest of them zeroed, entries
         // and marks are copied; the copy is new. Entries are `Kept`, so there may be several of one.
         unsafe {
-            let tags = Self::tag_bytes(len.next_multiple_of(4));
+            let tags = Self::tag_bytes(len);
             to.at::<u8>(0).copy_from_nonoverlapping(self.at(0), tags);
             to.at::<u8>(tags).write_bytes(0, new - tags);
             to.at::<Kept<E>>(new).copy_from_nonoverlapping(self.at(old), len);
@@ -305,7 +309,7 @@ impl<E: Entry> Ptr<E> {
     }
 
     pub(super) fn capacity(self) -> usize {
-        capacity(self.head().size, Self::GROUP)
+        capacity(self.head().size)
     }
 
     /// How many entries a page has.
@@ -321,12 +325,12 @@ impl<E: Entry> Ptr<E> {
         unsafe { std::slice::from_raw_parts(self.at(Self::tag_bytes(self.capacity())).as_ptr(), self.len()) }
     }
 
-    /// Four tags to a word, entry 0 in the lowest bits; what is behind the last entry means nothing.
+    /// Those of the entries; what is behind the last one's means nothing.
     #[inline]
-    pub(super) fn tags<'v>(self) -> &'v [u64] {
+    pub(super) fn tags<'v>(self) -> &'v [Tags] {
         debug_assert!(E::TAGS && self.kind() == Kind::Page);
-        // SAFETY: a page's tags begin at a multiple of eight, were zeroed, and its capacity is a multiple of four.
-        unsafe { std::slice::from_raw_parts(self.at(0).as_ptr(), self.len().div_ceil(4)) }
+        // SAFETY: a page's tags begin at a multiple of eight, were zeroed, and there is room for whole `Tags`.
+        unsafe { std::slice::from_raw_parts(self.at(0).as_ptr(), self.len().div_ceil(TAGS)) }
     }
 
     pub(super) fn mark(self, i: usize) -> u8 {
@@ -433,6 +437,19 @@ pub(super) fn prefetch(address: usize) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = address;
+}
+
+/// At which of eight tags the wanted one is: two bits for each, the lower one set.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(super) fn same([low, high]: Tags, wanted: u16) -> u64 {
+    use core::arch::x86_64::{_mm_cmpeq_epi16, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi16};
+    // SAFETY: every x86-64 has what these ask for, and they touch no memory.
+    let both = unsafe {
+        let tags = _mm_set_epi64x(high.cast_signed(), low.cast_signed());
+        _mm_movemask_epi8(_mm_cmpeq_epi16(tags, _mm_set1_epi16(wanted.cast_signed())))
+    };
+    u64::from(both.cast_unsigned()) & 0x5555
 }
 
 /// What a processor fetches at once.

@@ -85,8 +85,8 @@ impl<T: 'static> Snapshot<T> {
     {
         let version = self.any.version_of();
         let posting = self.find(index)?.find::<I::Value, Q>(value);
-        let ids = posting.into_iter().flat_map(|posting| posting.ids.iter().copied());
-        Ok(version.by_ids(ids).map(Object::typed_ref))
+        let ids = posting.map(|posting| posting.ids.iter()).unwrap_or_default();
+        Ok(version.by_ids(ids.copied()).map(Object::typed_ref))
     }
 
     /// The keys of the objects for which the index emitted `value`, sorted. client-go: `IndexKeys`.

@@ -120,25 +120,8 @@ impl<E: Item> Version<E> {
 
     /// The objects of such numbers. Looks ahead: while some objects are handed out, the memory of the next ones is on its
     /// way, and the pages of those after them.
-    pub(super) fn by_ids(&self, ids: impl Iterator<Item = u64>) -> impl Iterator<Item = &E> {
-        let mut ids = ids.fuse();
-        let (mut next, mut found, mut ready) = (Vec::new(), Vec::new(), Vec::new());
-        std::iter::from_fn(move || {
-            while ready.is_empty() {
-                std::mem::swap(&mut ready, &mut found);
-                // All of them at once: no count is touched in between, so their look-ups overlap.
-                found.extend(next.drain(..).filter_map(|id| self.by_id(id)));
-                found.iter().for_each(|item: &&E| prefetch(item.address()));
-                // Handed out from the end.
-                found.reverse();
-                next.extend(ids.by_ref().take(AHEAD));
-                next.iter().for_each(|id| self.items.prefetch_tags(*id));
-                if next.is_empty() && found.is_empty() && ready.is_empty() {
-                    return None;
-                }
-            }
-            ready.pop()
-        })
+    pub(super) fn by_ids<I: Iterator<Item = u64>>(&self, ids: I) -> ByIds<'_, E, I> {
+        ByIds { version: self, ids, next: [0; AHEAD], nexts: 0, found: [None; AHEAD], ready: [None; AHEAD], at: AHEAD, left: 0 }
     }
 
     /// Asks for the memory of what will be looked up, in the order of when it will be: `hash` says what is looked up so
@@ -210,6 +193,72 @@ impl Version<Object<Opaque>> {
 
     pub(super) fn is_outdated(&self, key: &ObjectKey) -> bool {
         self.outdated.as_ref().is_some_and(|outdated| outdated.contains(key))
+    }
+}
+
+/// See [`Version::by_ids`].
+pub(super) struct ByIds<'v, E, I> {
+    version: &'v Version<E>,
+    ids: I,
+    /// Their pages are on their way.
+    next: [u64; AHEAD],
+    nexts: usize,
+    /// These are themselves.
+    found: [Option<&'v E>; AHEAD],
+    ready: [Option<&'v E>; AHEAD],
+    at: usize,
+    /// So many were taken from `ids` and are not handed out.
+    left: usize,
+}
+
+impl<E: Item, I: Iterator<Item = u64>> ByIds<'_, E, I> {
+    /// Moves each of the three one step on.
+    fn step(&mut self) {
+        (self.ready, self.at) = (self.found, 0);
+        // All of them at once: no count is touched in between, so their look-ups overlap.
+        self.found = [None; AHEAD];
+        for (found, id) in self.found.iter_mut().zip(&self.next[..self.nexts]) {
+            *found = self.version.by_id(*id);
+            match found {
+                Some(item) => prefetch(item.address()),
+                None => self.left -= 1,
+            }
+        }
+        self.nexts = 0;
+        while self.nexts < AHEAD
+            && let Some(id) = self.ids.next()
+        {
+            self.version.items.prefetch_tags(id);
+            self.next[self.nexts] = id;
+            self.nexts += 1;
+        }
+        self.left += self.nexts;
+    }
+}
+
+impl<'v, E: Item, I: Iterator<Item = u64>> Iterator for ByIds<'v, E, I> {
+    type Item = &'v E;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'v E> {
+        loop {
+            while let Some(ready) = self.ready.get(self.at) {
+                self.at += 1;
+                if ready.is_some() {
+                    self.left -= 1;
+                    return *ready;
+                }
+            }
+            self.step();
+            if self.left == 0 {
+                return None;
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let (least, most) = self.ids.size_hint();
+        (least + self.left, most.map(|most| most + self.left))
     }
 }
 
