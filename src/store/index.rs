@@ -203,11 +203,14 @@ struct TypedGather<'f, E, T: 'static, V: 'static> {
     of: &'f TypedValues<E, T, V>,
     hasher: hashbrown::DefaultHashBuilder,
     values: HashTable<Gathered<V>>,
+    /// The hashes of the values that the object added last has come under.
+    last: Vec<u64>,
 }
 
 impl<E: Item, T, V: Eq + Hash + Send + Sync> Gather<E> for TypedGather<'_, E, T, V> {
     fn add(&mut self, item: &E, id: u64) -> Result<usize, Panicked> {
-        let (item, values, mut count) = ((self.of.view)(item), &mut self.values, 0);
+        let (item, values, last) = ((self.of.view)(item), &mut self.values, &mut self.last);
+        last.clear();
         let mut emit = |value: V| {
             let value = Foreign::new(value);
             let hash = self.hasher.hash_one(&*value);
@@ -221,17 +224,21 @@ impl<E: Item, T, V: Eq + Hash + Send + Sync> Gather<E> for TypedGather<'_, E, T,
                 }
                 hash_table::Entry::Vacant(new) => drop(new.insert((hash, value, vec![id]))),
             }
-            count += 1;
+            last.push(hash);
         };
         call_out::call(Site::Index, || (self.of.f)(item, &mut emit))?;
-        Ok(count)
+        Ok(self.last.len())
     }
 
     fn undo(&mut self, id: u64) {
-        self.values.retain(|(_, _, ids)| {
-            ids.pop_if(|last| *last == id);
-            !ids.is_empty()
-        });
+        for hash in self.last.drain(..) {
+            let has = |(h, _, ids): &Gathered<V>| *h == hash && ids.last() == Some(&id);
+            let Ok(mut value) = self.values.find_entry(hash, has) else { continue };
+            value.get_mut().2.pop();
+            if value.get().2.is_empty() {
+                drop(value.remove());
+            }
+        }
     }
 
     fn finish(mut self: Box<Self>, waste: &mut Waste<E>) -> Tree<Leaf<Value>> {
@@ -293,7 +300,7 @@ where
     where
         E: Item,
     {
-        Box::new(TypedGather { of: self, hasher: definition.hasher.clone(), values: HashTable::new() })
+        Box::new(TypedGather { of: self, hasher: definition.hasher.clone(), values: HashTable::new(), last: Vec::new() })
     }
 
     fn resolve(&self, old: Option<&E>, new: Option<&E>, index: &IndexVersion) -> Result<Resolved, Unresolved> {

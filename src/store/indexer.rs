@@ -21,7 +21,7 @@ use super::{
     index::{IndexVersion, named},
     node::Entry,
     reclaim::{AT_ONCE, Freed, Item},
-    table::{AddIndex, Draft, Refused, Table},
+    table::{AddIndex, Draft, Refused, Table, Whole},
     version::{Core, Snap, Version},
 };
 use crate::sync::{
@@ -293,12 +293,12 @@ where
     /// `Key` and `Reentrant`; then nothing was changed.
     pub fn replace(&self, all: impl IntoIterator<Item = (K, V)>) -> Result<Vec<RefusedWrite>, WriteError> {
         let all = all.into_iter();
-        let mut listed = Vec::with_capacity(all.size_hint().0);
-        for (at, (key, value)) in all.enumerate() {
-            let new = self.record(key, value)?;
-            listed.push((new.0.hash, at, new));
+        let mut items = Vec::with_capacity(all.size_hint().0);
+        for (key, value) in all {
+            items.push(self.record(key, value)?);
         }
-        let listed = call_out::call(Site::Key, || in_order(listed)).map_err(|why| WriteError::Key { why })?;
+        let same = |a: &Stored<K, V>, b: &Stored<K, V>| Stored::key(a) == Stored::key(b);
+        let listed = call_out::call(Site::Key, || Whole::of(items, same)).map_err(|why| WriteError::Key { why })?;
         self.write(|draft| replace(draft, listed))?
     }
 
@@ -497,68 +497,31 @@ where
     }
 }
 
-/// A value that is to be stored: its hash, and which one it was.
-type Listed<K, V> = (u64, usize, Stored<K, V>);
-
-/// By hash, and of several with one key only the last. Calls `Eq` of keys.
-fn in_order<K: Eq, V>(mut listed: Vec<Listed<K, V>>) -> Vec<Listed<K, V>> {
-    listed.sort_unstable_by_key(|(hash, at, _)| (*hash, *at));
-    if one_of_each(&listed) {
-        return listed;
-    }
-    let mut kept: Vec<Listed<K, V>> = Vec::with_capacity(listed.len());
-    for (hash, at, stored) in listed {
-        let same_hash = kept.iter().rposition(|(h, ..)| *h != hash).map_or(0, |before| before + 1);
-        let same = kept[same_hash..].iter().position(|(_, _, other)| Stored::key(other) == Stored::key(&stored));
-        match same {
-            Some(i) => kept[same_hash + i] = (hash, at, stored),
-            None => kept.push((hash, at, stored)),
-        }
-    }
-    kept
-}
-
-/// Whether no two have one hash.
-fn one_of_each<K, V>(listed: &[Listed<K, V>]) -> bool {
-    listed.windows(2).all(|two| two[0].0 != two[1].0)
-}
-
-/// `listed` is in the order of hashes, each key once.
 fn replace<K, V>(
     draft: &mut Draft<'_, Stored<K, V>>,
-    mut listed: Vec<Listed<K, V>>,
+    mut listed: Whole<Stored<K, V>>,
 ) -> (bool, Result<Vec<RefusedWrite>, WriteError>)
 where
     K: Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    if one_of_each(&listed) && !listed.is_empty() {
-        // In the order in which they came.
-        listed.sort_unstable_by_key(|(_, at, _)| *at);
-        let (places, items): (Vec<_>, Vec<_>) = listed.into_iter().map(|(hash, at, stored)| ((hash, at), stored)).unzip();
+    if listed.has_one_of_each_hash() && !listed.order.is_empty() {
         let before = draft.next.items.clone();
         let (names, mut refused) = (draft.index_names(), Vec::new());
-        let instead = |i: usize, new: &Stored<K, V>, Refused { index, why }: Refused| {
-            let at = places[i].1;
+        let instead = |at: usize, new: &Stored<K, V>, Refused { index, why }: Refused| {
             refused.push(RefusedWrite { at, why: WriteError::Index { index: names[index].clone(), why } });
             let same = |old: &Stored<K, V>| old.0.hash == new.0.hash && Stored::key(old) == Stored::key(new);
             // Of a key that panics nothing is stored.
             call_out::call(Site::Key, || before.find(new.0.hash, same).cloned()).unwrap_or_default()
         };
-        match draft.refill(items, instead) {
-            Ok(()) => {
-                refused.sort_unstable_by_key(|refused| refused.at);
-                return (true, Ok(refused));
-            }
+        match draft.refill(listed, instead) {
+            Ok(()) => return (true, Ok(refused)),
             // One by one.
-            Err(items) => {
-                listed = places.into_iter().zip(items).map(|((hash, at), stored)| (hash, at, stored)).collect();
-                listed.sort_unstable_by_key(|(hash, ..)| *hash);
-            }
+            Err(again) => listed = again,
         }
     }
     // All user code that compares keys first.
-    let find = || listed.iter().map(|(_, _, new)| draft.next.stored(new.0.hash, Stored::key(new)).cloned()).collect();
+    let find = || listed.iter().map(|(_, new)| draft.next.stored(new.0.hash, Stored::key(new)).cloned()).collect();
     let olds: Vec<Old<K, V>> = match call_out::call(Site::Key, find) {
         Ok(olds) => olds,
         Err(why) => return (false, Err(WriteError::Key { why })),
@@ -568,12 +531,13 @@ where
     let mut changed = !gone.is_empty();
     gone.iter().for_each(|stored| draft.remove(stored));
     let mut refused = Vec::new();
-    for ((_, at, new), old) in listed.iter().zip(&olds) {
+    for ((at, new), old) in listed.iter().zip(&olds) {
         match draft.put(old.as_ref(), new) {
             Ok(()) => changed = true,
-            Err(why) => refused.push(RefusedWrite { at: *at, why: refusal(draft, why) }),
+            Err(why) => refused.push(RefusedWrite { at, why: refusal(draft, why) }),
         }
     }
+    refused.sort_unstable_by_key(|refused| refused.at);
     (changed, Ok(refused))
 }
 

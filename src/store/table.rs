@@ -136,6 +136,62 @@ impl<E: Item> Drop for Table<E> {
     }
 }
 
+/// What is to be stored and nothing else, each key once: as it came, and in the order of hashes.
+pub(super) struct Whole<E> {
+    /// `None` where the same key came again later.
+    pub(super) items: Vec<Option<E>>,
+    /// Hashes and places of all that are there.
+    pub(super) order: Vec<(u64, usize)>,
+}
+
+impl<E: Item> Whole<E> {
+    /// Of several with one key, which `same` tells, the last counts.
+    pub(super) fn of(items: Vec<E>, same: impl Fn(&E, &E) -> bool) -> Self {
+        let mut order: Vec<_> = items.iter().enumerate().map(|(at, item)| (item.hash(), at)).collect();
+        order.sort_unstable();
+        let mut whole = Self { items: items.into_iter().map(Some).collect(), order };
+        if !whole.has_one_of_each_hash() {
+            whole.keep_the_last(same);
+        }
+        whole
+    }
+
+    fn keep_the_last(&mut self, same: impl Fn(&E, &E) -> bool) {
+        let mut kept: Vec<(u64, usize)> = Vec::with_capacity(self.order.len());
+        for (hash, at) in self.order.drain(..) {
+            let like_it = kept.iter().rposition(|(h, _)| *h != hash).map_or(0, |before| before + 1);
+            let is = |(_, earlier): &(u64, usize)| {
+                let both = self.items[*earlier].as_ref().zip(self.items[at].as_ref());
+                both.is_some_and(|(earlier, this)| same(earlier, this))
+            };
+            match kept[like_it..].iter().position(is) {
+                None => kept.push((hash, at)),
+                Some(i) => {
+                    let earlier = std::mem::replace(&mut kept[like_it + i].1, at);
+                    self.items[earlier] = None;
+                }
+            }
+        }
+        self.order = kept;
+    }
+
+    pub(super) fn has_one_of_each_hash(&self) -> bool {
+        self.order.windows(2).all(|two| two[0].0 != two[1].0)
+    }
+
+    /// All of them in the order of hashes, with their places.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &E)> {
+        self.order.iter().filter_map(|(_, at)| Some((*at, self.items[*at].as_ref()?)))
+    }
+
+    /// Those that may have this hash.
+    pub(super) fn of_hash(&self, hash: u64) -> impl Iterator<Item = &E> {
+        let from = self.order.partition_point(|(h, _)| *h < hash);
+        let like_it = self.order[from..].iter().take_while(move |(h, _)| *h == hash);
+        like_it.filter_map(|(_, at)| self.items[*at].as_ref())
+    }
+}
+
 /// A version in the making. Dropped, it is forgotten, and what it made is lost.
 pub(super) struct Draft<'t, E: Item> {
     table: &'t mut Table<E>,
@@ -251,26 +307,30 @@ impl<E: Item> Draft<'_, E> {
         if before == MANY { MANY } else { count.min(usize::from(MANY)) as u8 }
     }
 
-    /// Fills an empty store with objects in any order, no two of one hash, at once. Hands those that an index refuses to
+    /// Fills an empty store at once with objects of which no two have one hash. Hands those that an index refuses to
     /// `refused`.
-    pub(super) fn fill(&mut self, items: Vec<E>, mut refused: impl FnMut(&E, Refused)) {
+    pub(super) fn fill(&mut self, whole: Whole<E>, mut refused: impl FnMut(&E, Refused)) {
         debug_assert_eq!(self.next.items.len(), 0);
         let left_out = |_, item: &E, why: Refused| {
             refused(item, why);
             None
         };
-        let done = self.gather(items, left_out).is_ok();
+        let done = self.gather(whole, left_out).is_ok();
         debug_assert!(done, "what is refused is left out");
     }
 
-    /// Puts these in the place of everything, at once: objects in any order, no two of one hash. For one that an index
-    /// refuses, `instead` (which is told its place among them) says which stored one of the same hash stays, if any. The
-    /// index functions are not asked for what is replaced.
+    /// Puts these in the place of everything, at once; no two of them have one hash. For one that an index refuses,
+    /// `instead` (which is told its place among them) says which stored one of the same hash stays, if any. The index
+    /// functions are not asked for what is replaced.
     ///
     /// Gives all of them back, with nothing changed, when an index function panics for a stored one that would stay.
-    pub(super) fn refill(&mut self, items: Vec<E>, instead: impl FnMut(usize, &E, Refused) -> Option<E>) -> Result<(), Vec<E>> {
+    pub(super) fn refill(
+        &mut self,
+        whole: Whole<E>,
+        instead: impl FnMut(usize, &E, Refused) -> Option<E>,
+    ) -> Result<(), Whole<E>> {
         let (before, indices) = (self.next.items.clone(), self.next.indices.clone());
-        self.gather(items, instead)?;
+        self.gather(whole, instead)?;
         self.next.forget_aliases();
         before.nodes(&mut |node| {
             if node.kind() == Kind::Page {
@@ -283,8 +343,8 @@ impl<E: Item> Draft<'_, E> {
     }
 
     /// Makes items and indices of these and nothing else. See [`Draft::refill`]. Index functions are asked in the order in
-    /// which the objects come, which is how they stand in memory more often than not.
-    fn gather(&mut self, mut items: Vec<E>, mut instead: impl FnMut(usize, &E, Refused) -> Option<E>) -> Result<(), Vec<E>> {
+    /// which the objects came, which is how they stand in memory more often than not.
+    fn gather(&mut self, mut whole: Whole<E>, mut instead: impl FnMut(usize, &E, Refused) -> Option<E>) -> Result<(), Whole<E>> {
         let Self { table, next, waste, .. } = self;
         let indices = next.indices.iter().zip(&table.functions);
         let mut gathers: Vec<_> = indices.map(|(index, function)| function.gather(&index.definition)).collect();
@@ -292,41 +352,39 @@ impl<E: Item> Draft<'_, E> {
         let mut add = |item: &E| {
             item.admit(&table.core.one_type);
             let mut count = 0;
-            for (at, gather) in gathers.iter_mut().enumerate() {
-                match gather.add(item, item.hash()) {
+            for at in 0..gathers.len() {
+                match gathers[at].add(item, item.hash()) {
                     Ok(more) => count += more,
                     Err(why) => {
-                        gathers.iter_mut().for_each(|gather| gather.undo(item.hash()));
+                        gathers[..=at].iter_mut().for_each(|gather| gather.undo(item.hash()));
                         return Err(Refused { index: at, why });
                     }
                 }
             }
             Ok(count.min(usize::from(MANY)) as u8)
         };
-        let (mut marks, mut refused) = (Vec::with_capacity(items.len()), Vec::new());
-        for at in 0..items.len() {
-            let mark = add(&items[at]).map(Some).or_else(|why| match instead(at, &items[at], why) {
-                None => Ok(None),
-                Some(old) => {
-                    refused.push((at, std::mem::replace(&mut items[at], old)));
-                    add(&items[at]).map(Some)
-                }
-            });
-            match mark {
-                Ok(mark) => marks.push(mark),
-                Err(_on_record) => {
-                    refused.into_iter().for_each(|(at, new)| items[at] = new);
-                    return Err(items);
+        let (mut marks, mut refused) = (vec![0; whole.items.len()], Vec::new());
+        for (at, place) in whole.items.iter_mut().enumerate() {
+            let Some(item) = place else { continue };
+            match add(item) {
+                Ok(mark) => marks[at] = mark,
+                Err(why) => {
+                    let old = instead(at, item, why);
+                    let mark = old.as_ref().map_or(Ok(0), &mut add);
+                    refused.push((at, std::mem::replace(place, old)));
+                    match mark {
+                        Ok(mark) => marks[at] = mark,
+                        Err(_on_record) => {
+                            refused.into_iter().for_each(|(at, new)| whole.items[at] = new);
+                            return Err(whole);
+                        }
+                    }
                 }
             }
         }
-        let marked = items.into_iter().zip(marks).filter_map(|(item, mark)| Some((item.hash(), (item, mark?))));
-        let mut marked: Vec<_> = marked.collect();
-        if !marked.is_sorted_by_key(|(hash, _)| *hash) {
-            marked.sort_unstable_by_key(|(hash, _)| *hash);
-        }
-        let marked = marked.into_iter().map(|(_, marked)| marked).collect();
-        next.items = Tree::build(marked, waste);
+        let Whole { mut items, order } = whole;
+        let entries = order.into_iter().filter_map(|(_, at)| Some((items[at].take()?, marks[at])));
+        next.items = Tree::build(entries.collect(), waste);
         for (index, gather) in Arc::make_mut(&mut next.indices).iter_mut().zip(gathers) {
             *index = index.with(gather.finish(waste));
         }

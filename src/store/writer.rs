@@ -3,7 +3,7 @@
 use super::{
     AnyReader, AnySnapshot, IndexError, IndexSpec,
     reclaim::{AT_ONCE, Freed, Gauge},
-    table::{AddIndex, Draft, Refused, Table},
+    table::{AddIndex, Draft, Refused, Table, Whole},
 };
 use crate::{
     flow::{AsKey, Cause, Change, Deleted, Delta, Event, Object, ObjectKey, Opaque},
@@ -106,7 +106,12 @@ impl Writer {
         let old = whole.then(|| AnySnapshot(self.table.snapshot()));
         let draft = self.table.draft();
         let mut step = Step { draft, all_outdated: false, refused: Vec::new(), unknown_deletes: 0, unchanged: 0 };
-        let events = if whole { step.replace(deltas.pop_front()?) } else { step.each(deltas) };
+        let events = if whole {
+            step.replace(deltas.pop_front()?);
+            Vec::new()
+        } else {
+            step.each(deltas)
+        };
         let Step { draft, refused, unknown_deletes, unchanged, .. } = step;
         let unsteady = draft.unsteady;
         // A whole state pays for what was left before, and leaves something of its own for later; all else pays for itself
@@ -253,17 +258,22 @@ impl Step<'_> {
 
     /// A whole state, in the order of hashes, so that each page is visited once. What is stored and not listed is found on
     /// the way; there is no table of keys.
-    fn replace(&mut self, whole: Delta<Opaque>) -> Vec<Event<Opaque>> {
-        let Delta::ReplacedAll { version, objects, kept, complete, new_era } = whole else { return Vec::new() };
-        let listed = in_order(objects);
-        let fresh = self.draft.next.items.len() == 0 && listed.windows(2).all(|two| two[0].0 != two[1].0);
-        if fresh {
+    fn replace(&mut self, whole: Delta<Opaque>) {
+        let Delta::ReplacedAll { version, objects, kept, complete, new_era } = whole else { return };
+        let mut listed = Whole::of(objects, |a, b| Object::key(a) == Object::key(b));
+        let at_once = listed.has_one_of_each_hash();
+        if at_once && self.draft.next.items.len() == 0 {
             self.draft.next.outdated = None;
             let refused = &mut self.refused;
             let names = self.draft.index_names();
-            let listed = listed.into_iter().map(|(_, object)| object).collect();
             self.draft.fill(listed, |object, why| refused.push(Refusal::of(object, &names, why)));
-        } else if !(complete && kept.is_empty() && self.is_mostly_new(&listed) && self.refill(&listed, new_era)) {
+        } else {
+            if at_once && complete && kept.is_empty() && self.is_mostly_new(&listed) {
+                match self.refill(listed, new_era) {
+                    Ok(()) => return self.is_whole(&version),
+                    Err(again) => listed = again,
+                }
+            }
             let mut gone = Vec::new();
             if complete || new_era {
                 let kept: HashSet<ObjectKey> = kept.into_iter().collect();
@@ -286,16 +296,19 @@ impl Step<'_> {
                 self.take_out(stored);
             }
         }
+        self.is_whole(&version);
+    }
+
+    /// Also when the version is empty: a whole state without one says that the source has none.
+    fn is_whole(&mut self, version: &str) {
         self.draft.next.initial_done = true;
-        // Also when it is empty: a whole state without a version says that the source has none.
-        self.reach(&version);
-        Vec::new()
+        self.reach(version);
     }
 
     /// Whether most of the listed objects seem to differ from what is stored, by looking at a few.
-    fn is_mostly_new(&self, listed: &[(u64, Object<Opaque>)]) -> bool {
+    fn is_mostly_new(&self, listed: &Whole<Object<Opaque>>) -> bool {
         const FEW: usize = 32;
-        let looked: Vec<_> = listed.iter().step_by(listed.len() / FEW + 1).collect();
+        let looked: Vec<_> = listed.iter().step_by(listed.order.len() / FEW + 1).collect();
         let same = |object: &Object<Opaque>| {
             let key = Object::key(object);
             let old = self.draft.next.get(key.key_hash(), key.as_key());
@@ -304,22 +317,22 @@ impl Step<'_> {
         looked.iter().filter(|(_, object)| same(object)).count() * 4 <= looked.len()
     }
 
-    /// Makes the version of these alone, at once: whether that was possible. If not, nothing was done.
-    fn refill(&mut self, listed: &[(u64, Object<Opaque>)], new_era: bool) -> bool {
-        if listed.windows(2).any(|two| two[0].0 == two[1].0) {
-            return false;
-        }
+    /// Makes the version of these alone, at once. Gives them back, with nothing done, when that is not possible; those that
+    /// are stored as they are may be what is stored, then.
+    fn refill(&mut self, mut listed: Whole<Object<Opaque>>, new_era: bool) -> Result<(), Whole<Object<Opaque>>> {
         let mut unchanged = 0;
-        let items = listed.iter().map(|(hash, object)| {
+        for (hash, at) in &listed.order {
+            let Some(object) = &mut listed.items[*at] else { continue };
             let key = Object::key(object);
             let old = self.draft.next.get(*hash, key.as_key()).filter(|old| {
                 let outdated = new_era || self.draft.next.is_outdated(key);
                 Object::ptr_eq(old, object) || (Object::same_version(old, object) && !outdated)
             });
-            unchanged += usize::from(old.is_some());
-            old.unwrap_or(object).clone()
-        });
-        let items = items.collect();
+            if let Some(old) = old {
+                unchanged += 1;
+                *object = old.clone();
+            }
+        }
         let (before, names) = (self.draft.next.items.clone(), self.draft.index_names());
         let (mut left, mut refused) = (HashSet::new(), Vec::new());
         let outdated = self.draft.next.outdated.clone();
@@ -332,13 +345,11 @@ impl Step<'_> {
             }
             old
         };
-        let done = self.draft.refill(items, instead).is_ok();
-        if done {
-            self.unchanged += unchanged;
-            self.refused.extend(refused);
-            self.draft.next.outdated = (!left.is_empty()).then(|| Arc::new(left));
-        }
-        done
+        self.draft.refill(listed, instead)?;
+        self.unchanged += unchanged;
+        self.refused.extend(refused);
+        self.draft.next.outdated = (!left.is_empty()).then(|| Arc::new(left));
+        Ok(())
     }
 
     /// Stores an object, unless it is what is stored or an index refuses it.
@@ -394,31 +405,13 @@ impl Step<'_> {
     }
 }
 
-/// By hash, and of several objects with one key only the last.
-fn in_order(objects: Vec<Object<Opaque>>) -> Vec<(u64, Object<Opaque>)> {
-    let mut listed: Vec<_> = objects.into_iter().map(|object| (Object::key(&object).key_hash(), object)).collect();
-    // Stable: the last of several is the last.
-    listed.sort_by_key(|(hash, _)| *hash);
-    let mut kept: Vec<(u64, Object<Opaque>)> = Vec::with_capacity(listed.len());
-    for (hash, object) in listed {
-        let same_hash = kept.iter().rposition(|(h, _)| *h != hash).map_or(0, |at| at + 1);
-        let same = kept[same_hash..].iter().position(|(_, other)| Object::key(other) == Object::key(&object));
-        match same {
-            Some(at) => kept[same_hash + at].1 = object,
-            None => kept.push((hash, object)),
-        }
-    }
-    kept
-}
-
-/// The stored objects that a list in the order of hashes does not have.
+/// The stored objects that a list does not have.
 fn unlisted<'v>(
     version: &'v super::version::Version<Object<Opaque>>,
-    listed: &[(u64, Object<Opaque>)],
+    listed: &Whole<Object<Opaque>>,
 ) -> impl Iterator<Item = &'v Object<Opaque>> {
     version.items.iter().filter(move |stored| {
         let key = Object::key(stored);
-        let from = listed.partition_point(|(hash, _)| *hash < key.key_hash());
-        !listed[from..].iter().take_while(|(hash, _)| *hash == key.key_hash()).any(|(_, o)| Object::key(o) == key)
+        !listed.of_hash(key.key_hash()).any(|object| Object::key(object) == key)
     })
 }
