@@ -95,25 +95,35 @@ impl<T> Turn<T> {
 
     /// *Blocks*: until the writer before is done.
     pub(crate) fn take(&self) -> TurnGuard<'_, T> {
-        let mut looks = LOOKS;
-        while looks > 0 && self.busy.load(Ordering::Relaxed) {
-            looks -= 1;
-            std::hint::spin_loop();
-        }
         let mut waiting = false;
-        let waits = |state: &mut State| {
-            if waiting && keep("turn: who was woken says that it has looked") {
-                // Woken, or not: whoever passes the turn on next wakes somebody.
-                state.woken = false;
+        loop {
+            let mut looks = LOOKS;
+            while looks > 0 && self.busy.load(Ordering::Relaxed) {
+                looks -= 1;
+                std::hint::spin_loop();
             }
-            let waits = state.taken && keep("turn: who waits for it parks");
-            state.waiting = state.waiting + usize::from(waits) - usize::from(waiting);
-            waiting = waits;
-            waits
-        };
-        let (mut state, _) = self.state.wait_while(self.state.lock(), &ANY_CLOCK, None, waits);
-        state.taken = true;
-        drop(state);
+            let mut locked = false;
+            let waits = |state: &mut State| {
+                if locked {
+                    // Woken. First it looks without the lock; until it has done so nobody else is woken.
+                    return false;
+                }
+                locked = true;
+                if waiting && keep("turn: who was woken says that it has looked") {
+                    // Woken, or not: whoever passes the turn on next wakes somebody.
+                    state.woken = false;
+                }
+                let waits = state.taken && keep("turn: who waits for it parks");
+                state.waiting = state.waiting + usize::from(waits) - usize::from(waiting);
+                waiting = waits;
+                waits
+            };
+            let (mut state, _) = self.state.wait_while(self.state.lock(), &ANY_CLOCK, None, waits);
+            if !waiting {
+                state.taken = true;
+                break;
+            }
+        }
         self.busy.store(true, Ordering::Relaxed);
         TurnGuard { value: self.value.lock(), _pass: Pass { state: &self.state, busy: &self.busy } }
     }
@@ -128,8 +138,8 @@ struct State {
     woken: bool,
 }
 
-/// About a microsecond. A checker explores every look.
-const LOOKS: u32 = if cfg!(any(informer_loom, informer_shuttle, miri)) { 0 } else { 50 };
+/// A few microseconds: several short turns, and less than parking and being woken takes. A checker explores every look.
+const LOOKS: u32 = if cfg!(any(informer_loom, informer_shuttle, miri)) { 0 } else { 200 };
 
 /// Fields drop in order: the value is free before the turn is passed on.
 pub(crate) struct TurnGuard<'a, T> {
