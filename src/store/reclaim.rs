@@ -51,6 +51,9 @@ pub(super) trait Item: Entry + Clone + Send + Sync + 'static {
 /// How many objects that are to be dropped are asked for ahead.
 const AHEAD: usize = 8;
 
+/// So many are worth being sorted before they are dropped.
+const MANY: usize = 1024;
+
 /// Something that a version has replaced.
 pub(super) enum Dead<E> {
     Node(Bare),
@@ -166,6 +169,9 @@ impl<E: Item> Drop for Freed<E> {
     fn drop(&mut self) {
         // Objects and values contain the panics of their own drops.
         self.values.drain(..).for_each(|value| drop(value.free()));
+        if self.items.len() >= MANY {
+            in_order_of_memory(&mut self.items);
+        }
         // Each is asked for while those before it are dropped.
         while let Some(item) = self.items.pop() {
             if let Some(later) = self.items.len().checked_sub(AHEAD) {
@@ -174,6 +180,12 @@ impl<E: Item> Drop for Freed<E> {
             drop(item.release());
         }
     }
+}
+
+/// So that they can be dropped one after another as they stand in memory, which is mostly how they were made; what they point
+/// to was made with them.
+pub(super) fn in_order_of_memory<E: Item>(items: &mut [Kept<E>]) {
+    items.sort_unstable_by_key(|item| item.get().address());
 }
 
 /// A replaced version that somebody may have.

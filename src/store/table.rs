@@ -11,7 +11,7 @@ use super::{
     directory::{Bin, Tree},
     index::{Change, Resolved, Unresolved, Values},
     node::{Kept, Kind},
-    reclaim::{Freed, Gauge, Item, Ledger, Waste},
+    reclaim::{Freed, Gauge, Item, Ledger, Waste, in_order_of_memory},
     version::{Core, Snap, Version},
 };
 use crate::sync::{Arc, atomic::Ordering, call_out::Panicked, order};
@@ -332,12 +332,15 @@ impl<E: Item> Draft<'_, E> {
         let (before, indices) = (self.next.items.clone(), self.next.indices.clone());
         self.gather(whole, instead)?;
         self.next.forget_aliases();
+        let mut old = Vec::with_capacity(before.len());
         before.nodes(&mut |node| {
             if node.kind() == Kind::Page {
-                (0..node.len()).for_each(|i| self.waste.item(node.entry_again(i)));
+                old.extend((0..node.len()).map(|i| node.entry_again(i)));
             }
             self.waste.discard(node.bare());
         });
+        in_order_of_memory(&mut old);
+        old.into_iter().for_each(|item| self.waste.item(item));
         indices.iter().for_each(|index| index.discard(&mut self.waste));
         Ok(())
     }
