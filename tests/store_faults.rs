@@ -155,6 +155,10 @@ with_each_engine! {
                 p.generation += 1;
                 p.node = if n % 3 == 0 { "y" } else { "x" }.into();
             }).unwrap();
+            if n % 10 == 0 {
+                // So that some come one by one, by the watch.
+                w.settle();
+            }
             if n % 60 == 59 {
                 w.server.restart(Close::Cut);
                 // Longer than any backoff.
