@@ -13,7 +13,7 @@
 //! * Memory follows what is stored, upwards and downwards
 //!   (`the_store_shrinks_as_objects_are_deleted_and_is_nothing_without_any`). What a step replaces is freed in bounded
 //!   parts, by whoever writes (`what_a_whole_state_replaces_is_freed_in_steps`); what a version kept, when it is let go of,
-//!   in the same way (`after_a_version_was_let_go_of_each_update_frees_a_bounded_part_of_what_it_kept`), and though nothing
+//!   in the same way (`after_versions_were_let_go_of_each_update_frees_a_bounded_part_of_what_they_kept_once`), and though nothing
 //!   comes (`what_a_held_version_kept_is_freed_when_it_is_let_go_of_though_nothing_comes`).
 //! * A version is published by one swap, before anybody is told of what is in it (P1,
 //!   `b_07_a_relist_made_delete_is_in_store_and_indices_before_it_is_told`). A relist is one version (P5,
