@@ -23,7 +23,6 @@ use super::{
     node::{Bare, Entry, Kept, Kind, Ptr},
     tags::Places,
 };
-use std::marker::PhantomData;
 
 /// A chunk has at most 2^6 children.
 const CHUNK_BITS: u8 = 6;
@@ -184,10 +183,10 @@ impl<E: Entry> Tree<E> {
 
     /// Every entry, page by page in the order of hashes, in no order within a page.
     pub(super) fn iter(&self) -> Iter<'_, E> {
-        Iter { tree: self.clone(), next: Some(0), page: [].iter(), left: self.len, of: PhantomData }
+        Iter { tree: self.clone(), next: Some(0), page: [].iter(), left: self.len }
     }
 
-    /// The same, but not the entry itself: for many at once.
+    /// [`Tree::prefetch`] without the entry itself: for many at once.
     #[inline]
     pub(super) fn prefetch_tags(&self, hash: u64) {
         if let Some(top) = self.top {
@@ -516,13 +515,12 @@ pub(super) struct Iter<'v, E> {
     next: Option<u64>,
     page: std::slice::Iter<'v, Kept<E>>,
     left: usize,
-    of: PhantomData<&'v Tree<E>>,
 }
 
 impl<E> Default for Iter<'_, E> {
     /// Over nothing.
     fn default() -> Self {
-        Self { tree: Tree::default(), next: None, page: [].iter(), left: 0, of: PhantomData }
+        Self { tree: Tree::default(), next: None, page: [].iter(), left: 0 }
     }
 }
 

@@ -191,7 +191,7 @@ pub(super) trait Values<E>: Send + Sync {
 pub(super) trait Gather<E: Item> {
     /// Under how many values the object comes. Calls user code.
     fn add(&mut self, item: &E, id: u64) -> Result<usize, Panicked>;
-    /// Forgets the object that was added last.
+    /// Forgets the object that was added last, or that could not be added.
     fn undo(&mut self, id: u64);
     fn finish(self: Box<Self>, waste: &mut Waste<E>) -> Tree<Leaf<Value>>;
 }
@@ -523,9 +523,11 @@ impl IndexVersion {
         true
     }
 
-    /// Takes an id out of every value that has it: how many those were. Takes as long as there are values.
-    pub(super) fn purge<E>(&mut self, id: u64, waste: &mut Waste<E>) -> usize {
-        let have: Vec<ValueId> = self.values.iter().filter(|leaf| contains(**leaf, id)).map(|leaf| leaf.get().id()).collect();
+    /// Takes an id out of every value that has it, but for `stays`: how many those were. Takes as long as there are values.
+    pub(super) fn purge<E>(&mut self, id: u64, stays: &[(Found, bool)], waste: &mut Waste<E>) -> usize {
+        let stays = |id| stays.iter().any(|(found, _)| matches!(found, Found::Known(known) if *known == id));
+        let have = self.values.iter().filter(|leaf| contains(**leaf, id)).map(|leaf| leaf.get().id());
+        let have: Vec<ValueId> = have.filter(|value| !stays(*value)).collect();
         have.iter().filter(|value| self.remove(**value, id, waste)).count()
     }
 

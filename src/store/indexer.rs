@@ -299,7 +299,8 @@ where
         }
         let same = |a: &Stored<K, V>, b: &Stored<K, V>| Stored::key(a) == Stored::key(b);
         let listed = call_out::call(Site::Key, || Whole::of(items, same)).map_err(|why| WriteError::Key { why })?;
-        self.write(|draft| replace(draft, listed))?
+        let (_left, outcome) = self.write(|draft| replace(draft, listed))?;
+        outcome
     }
 
     /// Adds an index of what is stored now, at once, and of all that comes. `f` emits the values of a stored value, any
@@ -497,48 +498,52 @@ where
     }
 }
 
-fn replace<K, V>(
-    draft: &mut Draft<'_, Stored<K, V>>,
-    mut listed: Whole<Stored<K, V>>,
-) -> (bool, Result<Vec<RefusedWrite>, WriteError>)
+/// Whether the draft was changed; what is not stored, to be dropped after the turn; and the outcome.
+type Replaced<K, V> = (bool, (Vec<Stored<K, V>>, Result<Vec<RefusedWrite>, WriteError>));
+
+fn replace<K, V>(draft: &mut Draft<'_, Stored<K, V>>, mut listed: Whole<Stored<K, V>>) -> Replaced<K, V>
 where
     K: Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
+    let mut left = Vec::new();
     if listed.has_one_of_each_hash() && !listed.order.is_empty() {
         let before = draft.next.items.clone();
         let (names, mut refused) = (draft.index_names(), Vec::new());
         let instead = |at: usize, new: &Stored<K, V>, Refused { index, why }: Refused| {
+            left.push(new.clone());
             refused.push(RefusedWrite { at, why: WriteError::Index { index: names[index].clone(), why } });
             let same = |old: &Stored<K, V>| old.0.hash == new.0.hash && Stored::key(old) == Stored::key(new);
             // Of a key that panics nothing is stored.
             call_out::call(Site::Key, || before.find(new.0.hash, same).cloned()).unwrap_or_default()
         };
         match draft.refill(listed, instead) {
-            Ok(()) => return (true, Ok(refused)),
+            Ok(()) => return (true, (left, Ok(refused))),
             // One by one.
             Err(again) => listed = again,
         }
     }
     // All user code that compares keys first.
     let find = || listed.iter().map(|(_, new)| draft.next.stored(new.0.hash, Stored::key(new)).cloned()).collect();
-    let olds: Vec<Old<K, V>> = match call_out::call(Site::Key, find) {
-        Ok(olds) => olds,
-        Err(why) => return (false, Err(WriteError::Key { why })),
-    };
-    let again: HashSet<usize> = olds.iter().flatten().map(Item::address).collect();
-    let gone: Vec<Stored<K, V>> = draft.next.items.iter().filter(|stored| !again.contains(&stored.address())).cloned().collect();
-    let mut changed = !gone.is_empty();
-    gone.iter().for_each(|stored| draft.remove(stored));
-    let mut refused = Vec::new();
-    for ((at, new), old) in listed.iter().zip(&olds) {
-        match draft.put(old.as_ref(), new) {
-            Ok(()) => changed = true,
-            Err(why) => refused.push(RefusedWrite { at, why: refusal(draft, why) }),
+    let olds: Result<Vec<Old<K, V>>, _> = call_out::call(Site::Key, find);
+    let mut changed = false;
+    let outcome = olds.map_err(|why| WriteError::Key { why }).map(|olds| {
+        let again: HashSet<usize> = olds.iter().flatten().map(Item::address).collect();
+        let gone: Vec<_> = draft.next.items.iter().filter(|stored| !again.contains(&stored.address())).cloned().collect();
+        changed = !gone.is_empty();
+        gone.iter().for_each(|stored| draft.remove(stored));
+        let mut refused = Vec::new();
+        for ((at, new), old) in listed.iter().zip(&olds) {
+            match draft.put(old.as_ref(), new) {
+                Ok(()) => changed = true,
+                Err(why) => refused.push(RefusedWrite { at, why: refusal(draft, why) }),
+            }
         }
-    }
-    refused.sort_unstable_by_key(|refused| refused.at);
-    (changed, Ok(refused))
+        refused.sort_unstable_by_key(|refused| refused.at);
+        refused
+    });
+    left.extend(listed.items.into_iter().flatten());
+    (changed, (left, outcome))
 }
 
 impl<K, V> Default for Indexer<K, V>

@@ -287,6 +287,57 @@ fn a_write_from_inside_a_write_is_told_so_and_a_read_works() {
     assert_eq!((store.len(), store.put(1, 5).unwrap().map(|old| *old)), (2, Some(1)));
 }
 
+/// Nor does one that panics for it.
+#[test]
+fn an_index_function_that_answers_anew_for_the_old_value_loses_no_key() {
+    for panics in [false, true] {
+        let (store, moody) = (Indexer::<u32, u32>::new(), Arc::new(AtomicBool::new(false)));
+        let mood = moody.clone();
+        let five = move |_: &u32, value: &u32, emit: &mut dyn FnMut(u32)| {
+            let of_the_old_one = mood.load(Relaxed) && *value == 1;
+            assert!(!panics || !of_the_old_one, "no more");
+            emit(if of_the_old_one { 77 } else { 5 });
+        };
+        let by = store.add_index("five", five).unwrap();
+        store.put(1, 1).unwrap();
+        moody.store(true, Relaxed);
+        store.put(1, 2).unwrap();
+        assert_eq!(store.by_index(&by, &5).unwrap().len(), 1, "{panics}");
+        store.delete(&1).unwrap();
+        assert!(store.snapshot().index_values(&by).unwrap().is_empty());
+    }
+    assert_contained(&Clock::real(), &["no more"]);
+}
+
+#[test]
+fn a_drop_of_what_an_index_refused_may_write_the_store() {
+    struct Loud(u32, Mutex<Option<Indexer<u32, Loud>>>, Arc<Mutex<Vec<bool>>>);
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            let store = self.1.lock().take();
+            if let Some(store) = store {
+                let written = store.put(100 + self.0, Self(0, Mutex::new(None), self.2.clone())).is_ok();
+                self.2.lock().push(written);
+            }
+        }
+    }
+    let (store, told) = (Indexer::<u32, Loud>::new(), Arc::new(Mutex::new(Vec::new())));
+    let picky = |_: &u32, value: &Loud, emit: &mut dyn FnMut(u32)| {
+        assert_ne!(value.0, 13, "thirteen");
+        emit(value.0);
+    };
+    store.add_index("picky", picky).unwrap();
+    let loud = |n| Loud(n, Mutex::new(Some(store.clone())), told.clone());
+    assert!(store.put(1, loud(13)).is_err());
+    assert_eq!(store.apply([Write::Put(1, loud(13))]).len(), 1);
+    assert_eq!(store.replace([(1, loud(13)), (2, loud(2)), (2, loud(3))]).unwrap().len(), 1);
+    assert_eq!(store.replace([(1, loud(13)), (2, loud(2)), (2, loud(4))]).unwrap().len(), 1);
+    store.replace([]).unwrap();
+    // Three of each replace: one is refused, one superseded and one replaced by the next; and the two before.
+    assert_eq!(*told.lock(), [true; 8]);
+    assert_contained(&Clock::real(), &["thirteen"; 4]);
+}
+
 #[test]
 fn a_drop_of_what_was_replaced_may_write_the_store() {
     struct Loud(u32, Mutex<Option<Indexer<u32, Loud>>>, Arc<AtomicUsize>);

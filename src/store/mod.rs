@@ -46,7 +46,7 @@
 //!
 //! # Inside
 //! A version is a tree of objects and, per index, a tree of values with a tree of ids each (`directory.rs`): pages of some
-//! thirty entries under a directory of their hashes, copied where the next version differs. Nodes are plain memory that
+//! thirty entries (sixty ids) under a directory of their hashes, copied where the next version differs. Nodes are plain memory that
 //! nothing counts (`node.rs`); the writer alone makes and frees them, by the rule in `reclaim.rs`. `table.rs` makes
 //! versions of whatever is stored, `writer.rs` makes them from deltas, `diff.rs` compares two, skipping what they share.
 //! Objects stand in no order of keys.

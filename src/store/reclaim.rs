@@ -18,7 +18,8 @@
 //! Nothing is placed on the list of a dead one, so of many that die together none hands its list through the others.
 //!
 //! # Steps
-//! Nothing here is done in one go but the end. What is dead waits in piles, and each step frees a bounded part
+//! Nothing here is done in one go but the end, and [`Live::once`], which goes through the list of one version, at most once
+//! in as many placements as that version has objects. What is dead waits in piles, and each step frees a bounded part
 //! ([`Ledger::drain`]). What contains the user's is not dropped here but handed out ([`Freed`]), so that its `Drop` runs
 //! where nobody waits.
 
@@ -52,7 +53,7 @@ pub(super) trait Item: Entry + Clone + Send + Sync + 'static {
 const AHEAD: usize = 8;
 
 /// So many are worth being sorted before they are dropped.
-const MANY: usize = 1024;
+const WORTH_SORTING: usize = 1024;
 
 /// Something that a version has replaced.
 pub(super) enum Dead<E> {
@@ -91,10 +92,12 @@ impl<T> Pieces<T> {
         self.last.pop()
     }
 
-    /// Takes out those for which `is` holds.
+    /// Takes out those for which `is` holds, and the room they had.
     fn take_if(&mut self, mut is: impl FnMut(&T) -> bool, mut out: impl FnMut(T)) {
-        let pieces = self.full.iter_mut().chain([&mut self.last]);
-        pieces.for_each(|piece| piece.extract_if(.., |thing| is(thing)).for_each(&mut out));
+        let Self { last, full } = std::mem::replace(self, Self::on(Vec::new()));
+        for thing in full.into_iter().flatten().chain(last) {
+            if is(&thing) { out(thing) } else { self.push(thing) }
+        }
     }
 }
 
@@ -169,7 +172,7 @@ impl<E: Item> Drop for Freed<E> {
     fn drop(&mut self) {
         // Objects and values contain the panics of their own drops.
         self.values.drain(..).for_each(|value| drop(value.free()));
-        if self.items.len() >= MANY {
+        if self.items.len() >= WORTH_SORTING {
             in_order_of_memory(&mut self.items);
         }
         // Each is asked for while those before it are dropped.
@@ -370,7 +373,8 @@ impl<E: Item> Ledger<E> {
     /// What its own lists have room for.
     #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
     pub(super) fn room(&self) -> usize {
-        self.live.capacity() + self.piles.capacity() + self.room.capacity()
+        let lists = self.live.iter().map(|live| live.dead.last.capacity() + PIECE * live.dead.full.len());
+        self.live.capacity() + self.piles.capacity() + self.room.capacity() + lists.sum::<usize>()
     }
 
     pub(super) fn gauge(&self) -> Gauge {

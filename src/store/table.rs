@@ -246,7 +246,7 @@ impl<E: Item> Draft<'_, E> {
             if self.change(plan, id, before) != 0 {
                 self.unsteady += usize::from(before != MANY);
                 for index in Arc::make_mut(&mut self.next.indices) {
-                    index.purge(id, &mut self.waste);
+                    index.purge(id, &[], &mut self.waste);
                 }
             }
         }
@@ -272,7 +272,7 @@ impl<E: Item> Draft<'_, E> {
                 Ok(Resolved::Same) => {}
                 Ok(Resolved::Change(change)) => plan.push((at, change)),
                 Err(Unresolved::New(why)) => return Err(Refused { index: at, why }),
-                Err(Unresolved::Old) => plan.push((at, Change::default())),
+                Err(Unresolved::Old) => unreachable!("no old object was asked for"),
             }
         }
         Ok(plan)
@@ -300,7 +300,7 @@ impl<E: Item> Draft<'_, E> {
             if !sound {
                 // Somewhere is what nobody remembers.
                 self.unsteady += 1;
-                count = count.saturating_sub(index.purge(id, &mut self.waste));
+                count = count.saturating_sub(index.purge(id, &new, &mut self.waste));
                 count += new.into_iter().filter(|(value, _)| index.add(value.clone(), id, &mut self.waste)).count();
             }
         }

@@ -7,7 +7,7 @@ use super::node::Tags;
 #[cfg(target_arch = "x86_64")]
 use super::node::same;
 
-/// So many tags are looked at at once: all that a page has unless the hash is skewed.
+/// So many tags are looked at at once: all that most pages have.
 const BLOCK: usize = 32;
 
 /// The places at which a tag is the wanted one, lowest first.

@@ -256,8 +256,8 @@ impl Step<'_> {
         events
     }
 
-    /// A whole state, in the order of hashes, so that each page is visited once. What is stored and not listed is found on
-    /// the way; there is no table of keys.
+    /// A whole state: made at once when nothing is stored or most of it is new, else put one by one in the order of hashes, so
+    /// that each page is visited once. What is stored and not listed is looked for by its hash; there is no table of keys.
     fn replace(&mut self, whole: Delta<Opaque>) {
         let Delta::ReplacedAll { version, objects, kept, complete, new_era } = whole else { return };
         let mut listed = Whole::of(objects, |a, b| Object::key(a) == Object::key(b));

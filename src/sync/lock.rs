@@ -77,8 +77,8 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 /// reader, a producer or a handler calls may take it.
 ///
 /// Because a holder may be inside user code for long, waiting for it is parking, which a manual clock sees. Most turns are
-/// shorter than parking, so a writer looks a few times before it parks. One that was woken may find the turn taken again
-/// and parks again; until it has looked nobody else is woken, since that would be a system call for each turn.
+/// shorter than parking, so a writer looks a few times before it parks, and again when it was woken. It may find the turn
+/// taken again and park again; until it has looked nobody else is woken, since that would be a system call for each turn.
 #[derive(Default)]
 pub(crate) struct Turn<T> {
     state: Monitor<State>,

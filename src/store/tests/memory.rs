@@ -208,6 +208,7 @@ fn objects_that_go_and_come_back_are_pinned_twice_at_most() {
         // And pages and what leads to them: less than one for each object.
         let most = held.len() * (3 * objects as usize + 1);
         assert!(w.writer.gauge().pinned <= most, "{:?} of {objects}", w.writer.gauge());
+        assert!(w.writer.room() < 100 + 2 * most, "room for {} of {objects}", w.writer.room());
         held.remove(0);
         w.delete(0);
         drop((held, again));
