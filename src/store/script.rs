@@ -1,6 +1,6 @@
 //! Any sequence of deltas against a plain model: what proptest and the fuzzer run.
 
-use super::{AnyReader, AnySnapshot, Changes, IndexSpec, Publication, Writer};
+use super::{AnyReader, AnySnapshot, Changes, Gauge, IndexSpec, Publication, Writer};
 use crate::{
     flow::{Cause, Change, Deleted, Delta, Event, KeyRef, Object, ObjectKey, Opaque},
     sync::{Clock, call_out::assert_contained},
@@ -136,6 +136,10 @@ pub(super) enum Op {
     Again {
         key: usize,
     },
+    /// Hands in the very object that was stored for the key first.
+    Back {
+        key: usize,
+    },
     Observed {
         key: usize,
         version: usize,
@@ -170,6 +174,8 @@ pub(super) fn model_object(key: usize, version: usize, value: u32) -> Object<Opa
 pub(super) struct Model {
     /// With whether the object is left from an era before.
     items: BTreeMap<ObjectKey, (Object<Opaque>, bool)>,
+    /// What was stored for each key first.
+    first: BTreeMap<ObjectKey, Object<Opaque>>,
     version: String,
     initial_done: bool,
     refused: usize,
@@ -183,6 +189,7 @@ impl Model {
             Op::Put { key, version, value, updated: false } => Delta::Added(model_object(*key, *version, *value)),
             Op::Put { key, version, value, updated: true } => Delta::Updated(model_object(*key, *version, *value)),
             Op::Again { key } => Delta::Updated(self.items.get(&model_key(*key))?.0.clone()),
+            Op::Back { key } => Delta::Added(self.first.get(&model_key(*key))?.clone()),
             Op::Observed { key, version } => Delta::Deleted(Deleted::Observed(model_object(*key, *version, 0))),
             Op::Missed { key } => {
                 let lie = Some(model_object(*key, 1, 99));
@@ -212,6 +219,7 @@ impl Model {
             self.refused += 1;
             return None;
         }
+        self.first.entry(key.clone()).or_insert_with(|| new.clone());
         Some(match self.items.insert(key, (new.clone(), false)) {
             None => Change::Added(new.clone()),
             Some((old, _)) => Change::Updated { old, new: new.clone() },
@@ -347,7 +355,7 @@ pub(super) fn behaves(batches: &[Vec<Op>], full: usize) {
     for ops in batches {
         // What to expect is worked out delta by delta; what is handed in is the batch.
         let mut deltas = VecDeque::new();
-        let mut ahead = Model { items: model.items.clone(), ..Model::default() };
+        let mut ahead = Model { items: model.items.clone(), first: model.first.clone(), ..Model::default() };
         for op in ops {
             if let Some(delta) = ahead.delta(op) {
                 match &delta {
@@ -395,6 +403,14 @@ pub(super) fn behaves(batches: &[Vec<Op>], full: usize) {
         assert_diff_leads_from(&AnySnapshot::empty(), snapshot);
         assert_eq!(snapshot.diff(snapshot).count(), 0);
     }
+    // Let go of from both ends: nothing that another one shows goes with it.
+    let mut held = VecDeque::from(along_the_way);
+    while let Some((_, _gone)) = if held.len() % 2 == 0 { held.pop_front() } else { held.pop_back() } {
+        writer.reclaim(7);
+        held.front().into_iter().chain(held.back()).for_each(|(snapshot, was)| assert_eq!(&contents(snapshot), was));
+    }
+    while writer.reclaim(usize::MAX) {}
+    assert_eq!(writer.gauge(), Gauge::default());
 }
 
 /// Batches from any bytes. No value is one for which an index function panics, since a fuzzer takes every panic for a find.
@@ -407,6 +423,7 @@ pub fn fuzz(bytes: &[u8]) {
         let value = |n: usize| if n == 13 { 14 } else { n as u32 };
         let op = match kind % 16 {
             0..8 => Op::Put { key: next(KEYS), version: next(VERSIONS.len()), value: value(next(21)), updated: kind & 16 > 0 },
+            8 if kind & 16 > 0 => Op::Back { key: next(KEYS) },
             8 => Op::Again { key: next(KEYS) },
             9 | 10 => Op::Observed { key: next(KEYS), version: next(VERSIONS.len()) },
             11 => Op::Missed { key: next(KEYS) },

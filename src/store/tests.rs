@@ -103,6 +103,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => (k.clone(), v.clone(), n.clone(), any::<bool>())
             .prop_map(|(key, version, value, updated)| Op::Put { key, version, value, updated }),
         1 => k.clone().prop_map(|key| Op::Again { key }),
+        2 => k.clone().prop_map(|key| Op::Back { key }),
         2 => (k.clone(), v.clone()).prop_map(|(key, version)| Op::Observed { key, version }),
         1 => k.clone().prop_map(|key| Op::Missed { key }),
         1 => v.clone().prop_map(|version| Op::Bookmark { version }),
