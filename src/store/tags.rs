@@ -98,7 +98,11 @@ mod tests {
         fn exactly_the_places_of_the_wanted_tag_are_found(tags in vec(0..6u16, 0..90), high in any::<bool>()) {
             let of = |tag: u16| if high { tag ^ 0x8000 | 0x7ff0 } else { tag };
             let word = |four: &[u16]| four.iter().rev().fold(0, |word, tag| word << 16 | u64::from(of(*tag)));
-            let all: Vec<Tags> = tags.chunks(8).map(|eight| [word(&eight[..eight.len().min(4)]), word(eight.get(4..).unwrap_or(&[]))]).collect();
+            let two = |eight: &[u16]| {
+                let (low, high) = eight.split_at(eight.len().min(4));
+                [word(low), word(high)]
+            };
+            let all: Vec<Tags> = tags.chunks(8).map(two).collect();
             for wanted in 0..6 {
                 let expected: Vec<_> = (0..tags.len()).filter(|i| tags[*i] == wanted).collect();
                 let places = || Places::of(of(wanted), &all, tags.len());
