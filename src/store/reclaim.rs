@@ -62,8 +62,8 @@ pub(super) enum Dead<E> {
     Item(Kept<E>),
 }
 
-/// A stack in pieces: what is in it is never moved, and neither growing nor shrinking asks the allocator for anything large,
-/// which would take longer than all else in a step.
+/// A stack in pieces: neither growing nor shrinking moves more than one of them or asks the allocator for anything large, which
+/// would take longer than all else in a step.
 struct Pieces<T> {
     last: Vec<T>,
     full: LinkedList<Vec<T>>,
