@@ -53,7 +53,7 @@ impl ObjectKey {
         if name.is_empty() {
             return Err(KeyError::EmptyName(key.to_string()));
         }
-        if namespace.contains('/') || name.contains('/') {
+        if has_slash(namespace) || has_slash(name) {
             return Err(KeyError::Slash(key.to_string()));
         }
         Ok(Self(KeyText::new(namespace, name, key.hash64())))
@@ -87,6 +87,20 @@ impl ObjectKey {
     pub(crate) fn hash64(&self) -> u64 {
         self.0.hash()
     }
+}
+
+/// Eight bytes at once: names are too short for a search that has to be set up.
+fn has_slash(text: &str) -> bool {
+    const LOW: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = LOW << 7;
+    const SLASHES: u64 = u64::from_ne_bytes([b'/'; 8]);
+    let (eights, rest) = text.as_bytes().as_chunks();
+    let in_eight = |bytes: &[u8; 8]| {
+        // A byte becomes zero where there is a slash; the lowest zero byte, and no byte before it, borrows from its high bit.
+        let differs = u64::from_le_bytes(*bytes) ^ SLASHES;
+        differs.wrapping_sub(LOW) & !differs & HIGH != 0
+    };
+    eights.iter().any(in_eight) || rest.contains(&b'/')
 }
 
 impl PartialEq for ObjectKey {
@@ -156,6 +170,16 @@ impl KeyRef<'_> {
         h.write(self.name.as_bytes());
         h.finish()
     }
+
+    /// Whether the key's text is made of these two.
+    fn is_text_of(self, key: &ObjectKey) -> bool {
+        let (text, namespace, name) = (key.as_str().as_bytes(), self.namespace.as_bytes(), self.name.as_bytes());
+        let between = usize::from(!namespace.is_empty());
+        key.0.split() == namespace.len()
+            && text.len() == namespace.len() + between + name.len()
+            && text.starts_with(namespace)
+            && text.ends_with(name)
+    }
 }
 
 impl fmt::Display for KeyRef<'_> {
@@ -174,6 +198,12 @@ pub trait AsKey {
     fn key_hash(&self) -> u64 {
         self.as_key().hash64()
     }
+
+    /// Whether it is `key`, given that the hashes are equal.
+    #[doc(hidden)]
+    fn is(&self, key: &ObjectKey) -> bool {
+        self.as_key().is_text_of(key)
+    }
 }
 
 impl AsKey for ObjectKey {
@@ -183,6 +213,10 @@ impl AsKey for ObjectKey {
 
     fn key_hash(&self) -> u64 {
         self.0.hash()
+    }
+
+    fn is(&self, key: &ObjectKey) -> bool {
+        self == key
     }
 }
 
@@ -205,5 +239,9 @@ impl<K: AsKey + ?Sized> AsKey for &K {
 
     fn key_hash(&self) -> u64 {
         (**self).key_hash()
+    }
+
+    fn is(&self, key: &ObjectKey) -> bool {
+        (**self).is(key)
     }
 }

@@ -44,6 +44,19 @@ proptest! {
 }
 
 #[test]
+fn a_slash_is_found_at_every_place_of_a_name_and_nothing_else_is_taken_for_one() {
+    for length in 1..40 {
+        let name = |at: usize, c: char| (0..length).map(|i| if i == at { c } else { 'a' }).collect::<String>();
+        for at in 0..length {
+            let other = ['.', '0', '\u{af}', '\0', '\u{7f}', '\u{10ffff}'];
+            assert!(other.iter().all(|c| ObjectKey::new("ns", &name(at, *c)).is_ok()));
+            assert!(matches!(ObjectKey::new("ns", &name(at, '/')), Err(KeyError::Slash(_))));
+            assert!(matches!(ObjectKey::new(&name(at, '/'), "a"), Err(KeyError::Slash(_))));
+        }
+    }
+}
+
+#[test]
 fn a_key_that_has_no_canonical_text_is_refused() {
     assert!(matches!(ObjectKey::new("ns", ""), Err(KeyError::EmptyName(_))));
     assert!(matches!(ObjectKey::new("n/s", "a"), Err(KeyError::Slash(_))));
