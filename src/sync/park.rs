@@ -13,10 +13,17 @@ use super::{
     census::{Census, Seat},
     keep,
 };
-use std::{cell::RefCell, collections::VecDeque, marker::PhantomData, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    marker::PhantomData,
+    time::Duration,
+};
 
 thread_local! {
     static CURRENT: Current = Current::default();
+    /// Whether a manual clock counts the thread.
+    static SEATED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What the facade knows of the calling thread.
@@ -145,6 +152,11 @@ impl Current {
         self.manual_home().or_else(|| self.door.borrow().as_ref().map(|(seat, _)| seat.clone()))
     }
 
+    /// Called when it may have changed.
+    fn tell_seated(&self) {
+        SEATED.with(|seated| seated.set(self.seat().is_some()));
+    }
+
     fn manual_home(&self) -> Option<Seat> {
         self.home.borrow().as_ref().filter(|seat| seat.census.is_manual()).cloned()
     }
@@ -155,7 +167,10 @@ pub(super) struct Home(PhantomData<*const ()>);
 
 impl Home {
     pub(super) fn settle_in(seat: Seat) -> Self {
-        CURRENT.with(|me| *me.home.borrow_mut() = Some(seat));
+        CURRENT.with(|me| {
+            *me.home.borrow_mut() = Some(seat);
+            me.tell_seated();
+        });
         Self(PhantomData)
     }
 }
@@ -163,7 +178,12 @@ impl Home {
 impl Drop for Home {
     /// From here on the thread is a foreign one, whatever destructors of thread-locals it still has to run.
     fn drop(&mut self) {
-        if let Some(seat) = CURRENT.with(|me| me.home.borrow_mut().take()) {
+        let leave = |me: &Current| {
+            let seat = me.home.borrow_mut().take();
+            me.tell_seated();
+            seat
+        };
+        if let Some(seat) = CURRENT.with(leave) {
             seat.leave();
         }
     }
@@ -178,8 +198,11 @@ pub(super) fn current_census() -> Option<Arc<Census>> {
     CURRENT.try_with(look).ok().flatten()
 }
 
-/// Where a manual clock counts the calling thread, if one does.
+/// Where a manual clock counts the calling thread, if one does. Asked whenever user code is called.
 pub(super) fn current_seat() -> Option<Seat> {
+    if !SEATED.with(Cell::get) {
+        return None;
+    }
     CURRENT.try_with(Current::seat).ok().flatten()
 }
 
@@ -202,6 +225,7 @@ impl Door {
                         none => {
                             let seat = clock.census().join(&os::current_name(), false, call_out::inside());
                             *none = Some((seat, 1));
+                            SEATED.with(|seated| seated.set(true));
                         }
                     }
                     true
@@ -223,6 +247,8 @@ impl Drop for Door {
                 Some((seat, depth)) => *door = Some((seat, depth - 1)),
                 None => {}
             }
+            drop(door);
+            me.tell_seated();
         });
     }
 }
