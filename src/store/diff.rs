@@ -42,7 +42,7 @@ impl Diff {
             if before.get(i).is_some_and(|old| Object::ptr_eq(old.get(), new)) || !here(new) {
                 continue;
             }
-            match old.get(new.key_hash(), new.as_key()) {
+            match old.get(new) {
                 Some(old) if Object::ptr_eq(old, new) => {}
                 Some(old) => self.ready.push_back(Change::Updated { old: old.clone(), new: new.clone() }),
                 None => self.ready.push_back(Change::Added(new.clone())),
@@ -53,7 +53,7 @@ impl Diff {
             if after.get(i).is_some_and(|new| Object::ptr_eq(old, new.get())) || !here(old) {
                 continue;
             }
-            if new.get(old.key_hash(), old.as_key()).is_none() {
+            if new.get(old).is_none() {
                 let (key, last_known) = (Object::key(old).clone(), Some(old.clone()));
                 self.ready.push_back(Change::Deleted(Deleted::Missed { key, last_known }));
             }

@@ -20,7 +20,7 @@
 //! `is` of a caller, and that before anything is changed.
 
 use super::{
-    node::{Bare, Entry, Kept, Kind, Ptr},
+    node::{Bare, Entry, Kept, Kind, Ptr, Spares},
     tags::Places,
 };
 
@@ -49,6 +49,8 @@ impl<E> Default for Tree<E> {
 pub(super) trait Bin {
     /// The version in the making. Nodes of this birth are private.
     fn birth(&self) -> u64;
+    /// Where its nodes come from.
+    fn spares(&mut self) -> &mut Spares;
     /// The node is not in the version any more; it may be in others.
     fn discard(&mut self, node: Bare);
 }
@@ -126,12 +128,17 @@ fn candidates<E: Entry>(page: Ptr<E>, hash: u64) -> Places<'static> {
 }
 
 #[inline]
-fn position<E: Entry>(page: Ptr<E>, hash: u64, mut is: impl FnMut(&E) -> bool) -> Option<usize> {
+fn position<E: Entry>(page: Ptr<E>, hash: u64, is: impl FnMut(&E) -> bool) -> Option<usize> {
+    search(page, hash, is).map(|(i, _)| i)
+}
+
+#[inline]
+fn search<'v, E: Entry>(page: Ptr<E>, hash: u64, mut is: impl FnMut(&E) -> bool) -> Option<(usize, &'v E)> {
     let entries = page.entries();
     if !E::TAGS {
-        return entries.iter().position(|e| is(e.get()));
+        return entries.iter().map(|e| e.get()).enumerate().find(|(_, e)| is(e));
     }
-    candidates(page, hash).find(|i| is(entries[*i].get()))
+    candidates(page, hash).map(|i| (i, entries[i].get())).find(|(_, e)| is(e))
 }
 
 impl<E: Entry> Tree<E> {
@@ -145,7 +152,7 @@ impl<E: Entry> Tree<E> {
         let page = towards(self.top?, hash);
         page.prefetch();
         let page = page_of(page, hash);
-        position(page, hash, is).map(|i| page.entries()[i].get())
+        search(page, hash, is).map(|(_, e)| e)
     }
 
     /// [`Tree::find`] of an entry that is there, no other of its hash: not looked at, unless another one may have its tag.
@@ -228,9 +235,9 @@ impl<E: Entry> Tree<E> {
 
     /// Adds an entry that is not there.
     pub(super) fn insert(&mut self, entry: Kept<E>, mark: u8, bin: &mut impl Bin) {
-        let hash = entry.get().hash();
+        let (hash, birth) = (entry.get().hash(), bin.birth());
         let Some(top) = self.top else {
-            let page = Ptr::page(bin.birth(), 0, 1);
+            let page = Ptr::page(bin.spares(), birth, 0, 1);
             page.push(entry, mark);
             *self = Self { top: Some(page), len: 1 };
             return;
@@ -240,12 +247,12 @@ impl<E: Entry> Tree<E> {
             self.split(page, hash, bin);
             page = self.top.map_or(page, |top| page_of(top, hash));
         }
-        let (len, private) = (page.len(), page.birth() == bin.birth());
+        let (len, private) = (page.len(), page.birth() == birth);
         let own = if private && page.capacity() > len {
             page
         } else {
             // More may come to a private one; another one is copied by each version that changes it.
-            let larger = page.copy(bin.birth(), len + if private { 1 + len / 4 } else { 1 });
+            let larger = page.copy(bin.spares(), birth, len + if private { 1 + len / 4 } else { 1 });
             self.put(page, larger, hash, bin);
             larger
         };
@@ -292,14 +299,25 @@ impl<E: Entry> Tree<E> {
         position(page, hash, is).map(|i| (page, i))
     }
 
-    /// A private form of a node that leads to `hash`.
+    /// A private form of a node that leads to `hash`, and of all above it.
     fn own(&mut self, node: Ptr<E>, hash: u64, bin: &mut impl Bin) -> Ptr<E> {
-        if node.birth() == bin.birth() {
-            return node;
+        let birth = bin.birth();
+        let Some(mut at) = self.top.filter(|_| node.birth() != birth) else { return node };
+        let mut above = None;
+        loop {
+            let last = at == node;
+            if at.birth() != birth {
+                let own = at.copy(bin.spares(), birth, 0);
+                self.link(above, at.depth(), own, hash);
+                bin.discard(at.bare());
+                at = own;
+            }
+            if last {
+                return at;
+            }
+            above = Some(at);
+            at = at.child(slot(at, hash));
         }
-        let own = node.copy(bin.birth(), 0);
-        self.put(node, own, hash, bin);
-        own
     }
 
     /// Puts a private node in the place of one that leads to `hash` and fills the same slots.
@@ -310,12 +328,15 @@ impl<E: Entry> Tree<E> {
 
     /// Makes the slots for `hash` at `depth` of a directory, or the top, lead to `child`.
     fn fill(&mut self, directory: Option<Ptr<E>>, depth: u8, child: Ptr<E>, hash: u64, bin: &mut impl Bin) {
+        let own = directory.map(|directory| self.own(directory, hash, bin));
+        self.link(own, depth, child, hash);
+    }
+
+    /// [`Tree::fill`] of a private directory.
+    fn link(&mut self, directory: Option<Ptr<E>>, depth: u8, child: Ptr<E>, hash: u64) {
         match directory {
             None => self.top = Some(child),
-            Some(directory) => {
-                let own = self.own(directory, hash, bin);
-                run(own, depth, hash).for_each(|slot| own.set_child(slot, child));
-            }
+            Some(own) => run(own, depth, hash).for_each(|slot| own.set_child(slot, child)),
         }
     }
 
@@ -337,7 +358,7 @@ impl<E: Entry> Tree<E> {
             Some(above) if above.kind() == Kind::Chunk => above,
             // A chunk over the page alone, for now.
             above => {
-                let chunk = Ptr::directory(Kind::Chunk, birth, depth, 1, page);
+                let chunk = Ptr::directory(bin.spares(), Kind::Chunk, birth, depth, 1, page);
                 return self.fill(above, depth, chunk, hash, bin);
             }
         };
@@ -346,7 +367,7 @@ impl<E: Entry> Tree<E> {
             let side = |e: &Kept<E>| (e.get().hash() >> (63 - depth) & 1) as usize;
             page.entries().iter().for_each(|e| count[side(e)] += 1);
             // Room for the one to come.
-            let halves = count.map(|n| Ptr::page(birth, depth + 1, n + 1));
+            let halves = count.map(|n| Ptr::page(bin.spares(), birth, depth + 1, n + 1));
             for (i, e) in page.entries().iter().enumerate() {
                 halves[side(e)].push(page.entry_again(i), if E::MARKS { page.mark(i) } else { 0 });
             }
@@ -356,7 +377,7 @@ impl<E: Entry> Tree<E> {
             slots.for_each(|slot| own.set_child(slot, halves[usize::from(slot >= middle)]));
             bin.discard(page.bare());
         } else if chunk.bits() < CHUNK_BITS {
-            let larger = doubled(chunk, birth);
+            let larger = doubled(chunk, bin.spares(), birth);
             self.put(chunk, larger, hash, bin);
         } else {
             self.split_chunk(chunk, hash, bin);
@@ -367,11 +388,11 @@ impl<E: Entry> Tree<E> {
     fn split_chunk(&mut self, chunk: Ptr<E>, hash: u64, bin: &mut impl Bin) {
         let (birth, depth) = (bin.birth(), chunk.depth());
         let Some(root) = self.above(chunk, hash) else {
-            self.top = Some(Ptr::directory(Kind::Root, birth, 0, 1, chunk));
+            self.top = Some(Ptr::directory(bin.spares(), Kind::Root, birth, 0, 1, chunk));
             return;
         };
         if root.depth() + root.bits() == depth {
-            let larger = doubled(root, birth);
+            let larger = doubled(root, bin.spares(), birth);
             return self.put(root, larger, hash, bin);
         }
         let size = 1 << (chunk.bits() - 1);
@@ -382,7 +403,7 @@ impl<E: Entry> Tree<E> {
             if bits == 0 {
                 return first;
             }
-            let (half, every) = (Ptr::directory(Kind::Chunk, birth, depth + 1, bits, first), size >> bits);
+            let (half, every) = (Ptr::directory(bin.spares(), Kind::Chunk, birth, depth + 1, bits, first), size >> bits);
             (0..1 << bits).for_each(|slot| half.set_child(slot, chunk.child(from + slot * every)));
             half
         });
@@ -408,7 +429,8 @@ impl<E: Entry> Tree<E> {
         if !small {
             return false;
         }
-        let merged = Ptr::page(bin.birth(), page.depth() - 1, page.len() + buddy.len());
+        let birth = bin.birth();
+        let merged = Ptr::page(bin.spares(), birth, page.depth() - 1, page.len() + buddy.len());
         for from in [page, buddy] {
             (0..from.len()).for_each(|i| merged.push(from.entry_again(i), if E::MARKS { from.mark(i) } else { 0 }));
         }
@@ -427,7 +449,8 @@ impl<E: Entry> Tree<E> {
             let uses = |slot| directory.child(slot).depth() == deepest;
             if directory.bits() > 1 && !(0..1 << directory.bits()).step_by(2).any(uses) {
                 let (kind, depth) = (directory.kind(), directory.depth());
-                let half = Ptr::directory(kind, bin.birth(), depth, directory.bits() - 1, directory.child(0));
+                let birth = bin.birth();
+                let half = Ptr::directory(bin.spares(), kind, birth, depth, directory.bits() - 1, directory.child(0));
                 (0..1 << half.bits()).for_each(|slot| half.set_child(slot, directory.child(2 * slot)));
                 self.put(directory, half, hash, bin);
                 at = Some(half);
@@ -472,36 +495,37 @@ impl<E: Entry> Tree<E> {
         }
         let mut entries = entries.into_iter().peekable();
         let mut ready = Vec::new();
-        let mut page = |number: u64| {
+        let mut page = |number: u64, spares: &mut Spares| {
             while let Some(e) = entries.next_if(|(e, _)| prefix(e.hash(), depth) == number) {
                 ready.push(e);
             }
-            let page = Ptr::page(birth, depth, ready.len());
+            let page = Ptr::page(spares, birth, depth, ready.len());
             ready.drain(..).for_each(|(e, mark)| page.push(Kept::new(e), mark));
             page
         };
         if depth == 0 {
-            return Self { top: Some(page(0)), len };
+            return Self { top: Some(page(0, bin.spares())), len };
         }
         let chunk_bits = depth.min(CHUNK_BITS);
         let root_bits = depth - chunk_bits;
-        let mut chunk = |number: u64| {
-            let first = number << chunk_bits;
-            let chunk = Ptr::directory(Kind::Chunk, birth, root_bits, chunk_bits, page(first));
-            (1..1 << chunk_bits).for_each(|at| chunk.set_child(at, page(first + at as u64)));
+        let mut chunk = |number: u64, spares: &mut Spares| {
+            let first = page(number << chunk_bits, spares);
+            let chunk = Ptr::directory(spares, Kind::Chunk, birth, root_bits, chunk_bits, first);
+            (1..1 << chunk_bits).for_each(|at| chunk.set_child(at, page((number << chunk_bits) + at as u64, spares)));
             chunk
         };
-        let mut top = chunk(0);
+        let mut top = chunk(0, bin.spares());
         if root_bits > 0 {
-            top = Ptr::directory(Kind::Root, birth, 0, root_bits, top);
-            (1..1 << root_bits).for_each(|at| top.set_child(at, chunk(at as u64)));
+            top = Ptr::directory(bin.spares(), Kind::Root, birth, 0, root_bits, top);
+            (1..1 << root_bits).for_each(|at| top.set_child(at, chunk(at as u64, bin.spares())));
         }
         Self { top: Some(top), len }
     }
 }
 
-fn doubled<E: Entry>(directory: Ptr<E>, birth: u64) -> Ptr<E> {
-    let larger = Ptr::directory(directory.kind(), birth, directory.depth(), directory.bits() + 1, directory.child(0));
+fn doubled<E: Entry>(directory: Ptr<E>, spares: &mut Spares, birth: u64) -> Ptr<E> {
+    let (kind, depth, bits) = (directory.kind(), directory.depth(), directory.bits());
+    let larger = Ptr::directory(spares, kind, birth, depth, bits + 1, directory.child(0));
     (0..1 << directory.bits()).for_each(|slot| {
         larger.set_child(2 * slot, directory.child(slot));
         larger.set_child(2 * slot + 1, directory.child(slot));
@@ -550,7 +574,7 @@ impl<'v, E: Entry> Iterator for Iter<'v, E> {
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests {
     use super::{Bin, Tree};
-    use crate::store::node::{Bare, Entry, Kept, Kind, Ptr};
+    use crate::store::node::{Bare, Entry, Kept, Kind, Ptr, Spares};
     use proptest::{collection::vec, prelude::*};
     use std::collections::BTreeMap;
 
@@ -577,6 +601,7 @@ mod tests {
     #[derive(Default)]
     struct Heap {
         birth: u64,
+        spares: Spares,
         discarded: Vec<Bare>,
     }
 
@@ -585,8 +610,12 @@ mod tests {
             self.birth
         }
 
+        fn spares(&mut self) -> &mut Spares {
+            &mut self.spares
+        }
+
         fn discard(&mut self, node: Bare) {
-            if node.birth() == self.birth { node.free() } else { self.discarded.push(node) }
+            if node.birth() == self.birth { self.spares.put(node) } else { self.discarded.push(node) }
         }
     }
 
@@ -697,6 +726,36 @@ mod tests {
             behaves::<1>(&ops);
             behaves::<2>(&ops);
         }
+    }
+
+    #[test]
+    fn a_step_makes_of_what_the_steps_before_have_freed_and_little_is_kept_for_it() {
+        let (mut tree, mut heap) = (Tree::<Number<0>>::default(), Heap::default());
+        (0..20_000).for_each(|n| tree.insert(Kept::new(Number(n)), 0, &mut heap));
+        let mut step = |numbers: &[u32]| {
+            heap.birth += 1;
+            heap.spares.step();
+            let before = heap.spares.len();
+            for n in numbers {
+                assert!(tree.replace(Number(*n), |e| e.0 == *n, &mut heap).is_ok());
+            }
+            let (taken, made) = (before - heap.spares.len(), heap.discarded.len());
+            heap.discarded.drain(..).for_each(|node| heap.spares.put(node));
+            assert!(heap.spares.len() <= 128);
+            (taken, made)
+        };
+        let mut steps = |n: u32| (0..n).map(|n| step(&[n * 7919 % 20_000]).0).sum::<usize>();
+        steps(6000);
+        // Three nodes each.
+        assert!(steps(1000) > 2900);
+        // After one that makes very many they come to the same.
+        let all: Vec<u32> = (0..20_000).collect();
+        let (taken, made) = step(&all);
+        assert!(taken < 128 && made > 500);
+        let mut steps = |n: u32| (0..n).map(|n| step(&[n * 7919 % 20_000]).0).sum::<usize>();
+        steps(1000);
+        assert!(steps(1000) > 2900);
+        tree.nodes(&mut |node| node.bare().free());
     }
 
     #[test]

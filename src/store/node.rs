@@ -14,13 +14,16 @@
 //! them on say so in their signatures. In debug builds a freed node is marked, and touching a marked one panics.
 //!
 //! # Layout
-//! | page | head, tags (16 bits of each entry's hash, eight to a [`Tags`]), entries, marks (a byte each) |
+//! | page | head, tags (16 bits of each entry's hash, in whole eights), entries, marks (a byte each) |
 //! |---|---|
 //! | directory | head, 2^bits children |
 //!
-//! Tags and marks are there when the entry's type says so. Tags are zeroed, so that eight of them can be compared at once.
+//! Tags and marks are there when the entry's type says so. Tags are looked at a block at a time ([`Tags`]), and what is
+//! behind them in the last block may be entries, or nothing; so the smallest page has room for a block, and the first block
+//! of a page is zeroed before anything is written.
 #![allow(unsafe_code)]
 
+use super::tags::AT_ONCE;
 use std::{
     alloc::{self, Layout},
     marker::PhantomData,
@@ -78,8 +81,7 @@ impl Head {
             }
             _ => HEAD + (size_of::<Bare>() << self.size),
         };
-        // Smaller than the address space, since what is in it exists.
-        Layout::from_size_align(bytes, 8).unwrap_or_else(|_| unreachable!("a node is small"))
+        Spare::layout(bytes)
     }
 }
 
@@ -104,15 +106,166 @@ impl Bare {
     }
 
     /// Frees the node; not what is in it.
-    pub(super) fn free(mut self) {
-        let layout = self.head().layout();
-        count(-(layout.size() as isize));
-        // SAFETY: made with this very layout, and by the file's contract nobody has it any more.
-        unsafe {
-            if cfg!(debug_assertions) {
-                self.0.as_mut().kind = Kind::Freed;
+    pub(super) fn free(self) {
+        self.end().free();
+    }
+
+    /// From here on it is memory of its size and nothing else.
+    fn end(self) -> Spare {
+        let bytes = self.head().layout().size();
+        count(-(bytes as isize));
+        let spare = self.0.cast();
+        // SAFETY: a node has room for this, and by the file's contract nobody has it any more.
+        unsafe { spare.write(Ended { next: None, bytes: bytes as u32, _as_head: [0; 3], kind: Kind::Freed }) };
+        Spare(spare)
+    }
+}
+
+/// What is written over the head of a node that has ended.
+#[repr(C)]
+struct Ended {
+    next: Option<Spare>,
+    /// Of the whole allocation.
+    bytes: u32,
+    _as_head: [u8; 3],
+    /// Where [`Head`] has it.
+    kind: Kind,
+}
+
+const _: () = assert!(std::mem::offset_of!(Ended, kind) == std::mem::offset_of!(Head, kind) && size_of::<Ended>() == HEAD);
+
+/// A node that has ended. Nobody else has it.
+struct Spare(NonNull<Ended>);
+
+// SAFETY: memory that only this points to.
+unsafe impl Send for Spare {}
+// SAFETY: as above.
+unsafe impl Sync for Spare {}
+
+impl Spare {
+    fn ended(&mut self) -> &mut Ended {
+        // SAFETY: `Bare::end` wrote it, and nobody else has it.
+        unsafe { self.0.as_mut() }
+    }
+
+    fn layout(bytes: usize) -> Layout {
+        // Smaller than the address space, since a node of this size exists, or is about to.
+        Layout::from_size_align(bytes, 8).unwrap_or_else(|_| unreachable!("a node is small"))
+    }
+
+    fn free(mut self) {
+        let layout = Self::layout(self.ended().bytes as usize);
+        // SAFETY: allocated with this very layout, and nobody else has it.
+        unsafe { alloc::dealloc(self.0.cast().as_ptr(), layout) };
+    }
+}
+
+/// Nodes that have ended and wait to be made into others of their size, so that the allocator need not be asked: a step mostly
+/// makes what the step before has freed. One writer's.
+///
+/// Of a size two are kept, or as many as the last step made that made any, and [`ROOM`] of all sizes. When there is no more
+/// room others give way, so those of sizes that are not made any more do not stay.
+pub(super) struct Spares {
+    /// By size in words; those of one are mostly of one size in bytes, too.
+    sizes: [Size; SIZES],
+    len: usize,
+    step: u32,
+    /// Which size gives way next.
+    turn: usize,
+}
+
+#[derive(Default)]
+struct Size {
+    first: Option<Spare>,
+    len: u16,
+    /// How many were made in the step `of`.
+    made: u16,
+    of: u32,
+}
+
+impl Size {
+    #[inline]
+    fn pop_if(&mut self, is: impl FnOnce(&mut Spare) -> bool) -> Option<Spare> {
+        let mut spare = self.first.take_if(is)?;
+        self.first = spare.ended().next.take();
+        self.len -= 1;
+        Some(spare)
+    }
+}
+
+/// In words: pages, chunks, and the root over some thousand pages.
+const SIZES: usize = 80;
+
+/// So many are kept. With none a sanitizer sees each use after the end.
+const ROOM: usize = if cfg!(fuzzing) { 0 } else { 128 };
+
+impl Default for Spares {
+    fn default() -> Self {
+        Self { sizes: std::array::from_fn(|_| Size::default()), len: 0, step: 0, turn: 0 }
+    }
+}
+
+impl Spares {
+    /// Memory for a node of so many bytes.
+    fn take(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        let size = self.sizes.get_mut(bytes / size_of::<u64>())?;
+        if size.of != self.step {
+            (size.of, size.made) = (self.step, 0);
+        }
+        size.made = size.made.saturating_add(1);
+        let spare = size.pop_if(|spare| spare.ended().bytes as usize == bytes)?;
+        self.len -= 1;
+        Some(spare.0.cast())
+    }
+
+    /// Ends a node.
+    pub(super) fn put(&mut self, node: Bare) {
+        let mut spare = node.end();
+        let at = spare.ended().bytes as usize / size_of::<u64>();
+        if self.len >= ROOM {
+            self.give_way();
+        }
+        let full = self.len >= ROOM;
+        match self.sizes.get_mut(at) {
+            Some(size) if size.len < size.made.max(2) && !full => {
+                spare.ended().next = size.first.take();
+                size.first = Some(spare);
+                size.len += 1;
+                self.len += 1;
             }
-            alloc::dealloc(self.0.cast().as_ptr(), layout);
+            _ => spare.free(),
+        }
+    }
+
+    #[cold]
+    fn give_way(&mut self) {
+        const LOOKS: usize = 4;
+        for _ in 0..LOOKS {
+            self.turn = (self.turn + 1) % SIZES;
+            if let Some(spare) = self.sizes[self.turn].pop_if(|_| true) {
+                self.len -= 1;
+                spare.free();
+            }
+        }
+    }
+
+    #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// A step begins.
+    pub(super) fn step(&mut self) {
+        self.step = self.step.wrapping_add(1);
+    }
+}
+
+impl Drop for Spares {
+    fn drop(&mut self) {
+        for size in &mut self.sizes {
+            while let Some(spare) = size.pop_if(|_| true) {
+                spare.free();
+            }
         }
     }
 }
@@ -173,14 +326,19 @@ fn capacity(size: u16) -> usize {
     if size < LARGE { size } else { 1 << (size - LARGE) }
 }
 
-/// Eight tags, the first in the lowest bits of the first word.
-pub(super) type Tags = [u64; 2];
+/// A block of tags, four to a word, the first in the lowest bits.
+pub(super) type Tags = [u64; AT_ONCE / 4];
 
+const TAG: usize = size_of::<u16>();
+const BLOCK: usize = size_of::<Tags>();
+/// Tags of a page come in so many.
 const TAGS: usize = 8;
+/// A page with tags has room for so many entries at least: then it has a block's bytes behind its head.
+const LEAST: usize = 6;
 
 /// Bytes of tags of a page.
 const fn tag_bytes(tagged: bool, capacity: usize) -> usize {
-    if tagged { capacity.div_ceil(TAGS) * size_of::<Tags>() } else { 0 }
+    if tagged { capacity.div_ceil(TAGS) * TAGS * TAG } else { 0 }
 }
 
 const HEAD: usize = size_of::<Head>();
@@ -192,30 +350,47 @@ impl<E: Entry> Ptr<E> {
     /// Bytes of tags of a page.
     const fn tag_bytes(capacity: usize) -> usize {
         const { assert!(HEAD == 16 && ENTRY == 8 && size_of::<Kept<E>>() == ENTRY && align_of::<Head>() == 8) };
+        const { assert!(tag_bytes(true, LEAST) + LEAST * ENTRY >= BLOCK) };
         tag_bytes(E::TAGS, capacity)
     }
 
-    fn make(head: Head) -> Self {
-        count(head.layout().size() as isize);
-        // SAFETY: the layout is not empty, and begins with room for a head.
-        unsafe {
-            let Some(raw) = NonNull::new(alloc::alloc(head.layout())) else { alloc::handle_alloc_error(head.layout()) };
-            raw.cast::<Head>().write(head);
-            Self(raw.cast(), PhantomData)
-        }
+    /// For so many entries.
+    fn size(room: usize) -> u16 {
+        encoded(if E::TAGS { room.max(LEAST) } else { room })
+    }
+
+    fn make(head: Head, spares: &mut Spares) -> Self {
+        let layout = head.layout();
+        count(layout.size() as isize);
+        let raw = spares.take(layout.size()).unwrap_or_else(|| {
+            // SAFETY: the layout is not empty.
+            NonNull::new(unsafe { alloc::alloc(layout) }).unwrap_or_else(|| alloc::handle_alloc_error(layout))
+        });
+        // SAFETY: it begins with room for a head, and nobody else has it.
+        unsafe { raw.cast::<Head>().write(head) };
+        Self(raw.cast(), PhantomData)
     }
 
     /// An empty page with room for at least so many.
-    pub(super) fn page(birth: u64, depth: u8, room: usize) -> Self {
-        let page = Self::make(Head { birth, len: 0, size: encoded(room), form: depth | Self::FORM, kind: Kind::Page });
-        // SAFETY: a page has its tags behind the head; nobody else has it yet.
-        unsafe { page.at::<u8>(0).write_bytes(0, Self::tag_bytes(page.capacity())) };
+    pub(super) fn page(spares: &mut Spares, birth: u64, depth: u8, room: usize) -> Self {
+        let head = Head { birth, len: 0, size: Self::size(room), form: depth | Self::FORM, kind: Kind::Page };
+        let page = Self::make(head, spares);
+        page.blank();
         page
     }
 
+    /// Zeroes the tags, and the first block, of a page that is being made.
+    fn blank(self) {
+        if E::TAGS {
+            let bytes = Self::tag_bytes(self.capacity()).max(BLOCK);
+            // SAFETY: a page has its tags behind the head, and room for a block by `LEAST`; nobody else has it yet.
+            unsafe { self.at::<u8>(0).write_bytes(0, bytes) };
+        }
+    }
+
     /// A directory of 2^bits children, all of them `child`.
-    pub(super) fn directory(kind: Kind, birth: u64, depth: u8, bits: u8, child: Self) -> Self {
-        let directory = Self::make(Head { birth, len: 0, size: bits.into(), form: depth | Self::FORM, kind });
+    pub(super) fn directory(spares: &mut Spares, kind: Kind, birth: u64, depth: u8, bits: u8, child: Self) -> Self {
+        let directory = Self::make(Head { birth, len: 0, size: bits.into(), form: depth | Self::FORM, kind }, spares);
         for slot in 0..1 << bits {
             directory.set_child(slot, child);
         }
@@ -223,23 +398,23 @@ impl<E: Entry> Ptr<E> {
     }
 
     /// A private copy, a page with room for at least so many. The entries are the same ones.
-    pub(super) fn copy(self, birth: u64, room: usize) -> Self {
+    pub(super) fn copy(self, spares: &mut Spares, birth: u64, room: usize) -> Self {
         let from = *self.head();
-        if from.kind != Kind::Page {
-            let to = Self::make(Head { birth, ..from });
-            // SAFETY: both are directories of one size, and the copy is new.
-            unsafe { to.at::<Self>(0).copy_from_nonoverlapping(self.at(0), 1 << from.size) };
+        let len = from.len as usize;
+        let size = if from.kind == Kind::Page { Self::size(room.max(len)) } else { from.size };
+        let to = Self::make(Head { birth, size, ..from }, spares);
+        if size == from.size {
+            // SAFETY: both are of one size, and the copy is new. What is behind the last entry may be nothing, and is copied as
+            // such. Entries are `Kept`, so there may be several of one.
+            unsafe { to.at::<u8>(0).copy_from_nonoverlapping(self.at(0), from.layout().size() - HEAD) };
             return to;
         }
-        let len = from.len as usize;
-        let to = Self::make(Head { birth, size: encoded(room.max(len)), ..from });
+        to.blank();
         let (old, new) = (Self::tag_bytes(self.capacity()), Self::tag_bytes(to.capacity()));
-        // SAFETY: both are pages whose capacity is at least `len`; tags are copied and the rest of them zeroed, entries
-        // and marks are copied; the copy is new. Entries are `Kept`, so there may be several of one.
+        // SAFETY: both are pages whose capacity is at least `len`; tags, entries and marks are copied; the copy is new.
+        // Entries are `Kept`, so there may be several of one.
         unsafe {
-            let tags = Self::tag_bytes(len);
-            to.at::<u8>(0).copy_from_nonoverlapping(self.at(0), tags);
-            to.at::<u8>(tags).write_bytes(0, new - tags);
+            to.at::<u8>(0).copy_from_nonoverlapping(self.at(0), Self::tag_bytes(len));
             to.at::<Kept<E>>(new).copy_from_nonoverlapping(self.at(old), len);
             if E::MARKS {
                 to.at::<u8>(to.marks()).copy_from_nonoverlapping(self.at(self.marks()), len);
@@ -329,8 +504,9 @@ impl<E: Entry> Ptr<E> {
     #[inline]
     pub(super) fn tags<'v>(self) -> &'v [Tags] {
         debug_assert!(E::TAGS && self.kind() == Kind::Page);
-        // SAFETY: a page's tags begin at a multiple of eight, were zeroed, and there is room for whole `Tags`.
-        unsafe { std::slice::from_raw_parts(self.at(0).as_ptr(), self.len().div_ceil(TAGS)) }
+        // SAFETY: they begin at a multiple of eight. The first block is there and was written, by `blank`. A further one
+        // begins within the tags and ends at most a block behind them, where the first 32 and more entries are.
+        unsafe { std::slice::from_raw_parts(self.at(0).as_ptr(), self.len().div_ceil(AT_ONCE)) }
     }
 
     pub(super) fn mark(self, i: usize) -> u8 {
@@ -439,17 +615,18 @@ pub(super) fn prefetch(address: usize) {
     let _ = address;
 }
 
-/// At which of eight tags the wanted one is: two bits for each, the lower one set.
+/// At which of these tags the wanted one is: a bit for each.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-pub(super) fn same([low, high]: Tags, wanted: u16) -> u64 {
-    use core::arch::x86_64::{_mm_cmpeq_epi16, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi16};
-    // SAFETY: every x86-64 has what these ask for, and they touch no memory.
-    let both = unsafe {
-        let tags = _mm_set_epi64x(high.cast_signed(), low.cast_signed());
-        _mm_movemask_epi8(_mm_cmpeq_epi16(tags, _mm_set1_epi16(wanted.cast_signed())))
-    };
-    u64::from(both.cast_unsigned()) & 0x5555
+pub(super) fn same(tags: &Tags, wanted: u16) -> u32 {
+    use core::arch::x86_64::{__m128i, _mm_cmpeq_epi16, _mm_loadu_si128, _mm_movemask_epi8, _mm_packs_epi16, _mm_set1_epi16};
+    // SAFETY: every x86-64 has what these ask for, and they read the four parts of `tags`.
+    unsafe {
+        let wanted = _mm_set1_epi16(wanted.cast_signed());
+        let part = |i: usize| _mm_cmpeq_epi16(_mm_loadu_si128(std::ptr::from_ref(tags).cast::<__m128i>().add(i)), wanted);
+        let half = |i: usize| _mm_movemask_epi8(_mm_packs_epi16(part(2 * i), part(2 * i + 1))).cast_unsigned();
+        half(0) | half(1) << 16
+    }
 }
 
 /// What a processor fetches at once.
@@ -463,7 +640,7 @@ pub(super) use counted::census;
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 use counted::count;
 
-/// How many bytes of nodes and leaves there are, made and freed by one thread.
+/// How many bytes of nodes and leaves there are, made and ended by one thread.
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod counted {
     use crate::sync::thread_local;

@@ -27,7 +27,7 @@ use super::{
     cell::{Held, VersionCell},
     directory::Bin,
     index::Value,
-    node::{Bare, Entry, Kept, Leaf, prefetch},
+    node::{Bare, Entry, Kept, Leaf, Spares, prefetch},
     typed::OneType,
     version::Version,
 };
@@ -51,6 +51,9 @@ pub(super) trait Item: Entry + Clone + Send + Sync + 'static {
 
 /// How many objects that are to be dropped are asked for ahead.
 const AHEAD: usize = 8;
+
+/// Replaced versions that are looked at in a step.
+const SWEEP: usize = 8;
 
 /// So many are worth being sorted before they are dropped.
 const WORTH_SORTING: usize = 1024;
@@ -104,6 +107,7 @@ impl<T> Pieces<T> {
 /// What a version in the making has replaced.
 pub(super) struct Waste<E> {
     birth: u64,
+    spares: Box<Spares>,
     dead: Pieces<Dead<E>>,
     len: usize,
 }
@@ -136,9 +140,13 @@ impl<E> Bin for Waste<E> {
         self.birth
     }
 
+    fn spares(&mut self) -> &mut Spares {
+        &mut self.spares
+    }
+
     fn discard(&mut self, node: Bare) {
         if node.birth() == self.birth {
-            node.free();
+            self.spares.put(node);
         } else {
             self.push(Dead::Node(node));
         }
@@ -159,9 +167,12 @@ impl<E: Item> Default for Freed<E> {
 }
 
 impl<E: Item> Freed<E> {
-    fn take(&mut self, dead: Dead<E>) {
+    fn take(&mut self, dead: Dead<E>, spares: &mut Option<Box<Spares>>) {
         match dead {
-            Dead::Node(node) => node.free(),
+            Dead::Node(node) => match spares {
+                Some(spares) => spares.put(node),
+                None => node.free(),
+            },
             Dead::Value(value) => self.values.push(value),
             Dead::Item(item) => self.items.push(item),
         }
@@ -205,7 +216,7 @@ impl<E: Item> Live<E> {
     fn once(&mut self, freed: &mut Freed<E>) {
         let mut seen = HashSet::with_capacity(self.version.items.len());
         let again = |dead: &Dead<E>| matches!(dead, Dead::Item(item) if !seen.insert(item.get().address()));
-        self.dead.take_if(again, |dead| freed.take(dead));
+        self.dead.take_if(again, |dead| freed.take(dead, &mut None));
         self.pinned -= self.items - seen.len();
         self.items = seen.len();
     }
@@ -242,33 +253,51 @@ pub(super) struct Ledger<E> {
     turn: usize,
     /// Room of a small pile that was freed, for the next one.
     room: Vec<Dead<E>>,
+    /// There but while a version is in the making, which has it.
+    spares: Option<Box<Spares>>,
 }
 
 impl<E> Default for Ledger<E> {
     fn default() -> Self {
-        Self { live: VecDeque::new(), piles: VecDeque::new(), pinned: 0, waiting: 0, standing: 0, turn: 0, room: Vec::new() }
+        let (live, piles, room) = (VecDeque::new(), VecDeque::new(), Vec::new());
+        Self { live, piles, pinned: 0, waiting: 0, standing: 0, turn: 0, room, spares: None }
     }
 }
 
 impl<E: Item> Ledger<E> {
     /// For what the making of the version `birth` replaces.
     pub(super) fn waste(&mut self, birth: u64) -> Waste<E> {
-        Waste { birth, dead: Pieces::on(std::mem::take(&mut self.room)), len: 0 }
+        let mut spares = self.spares.take().unwrap_or_default();
+        spares.step();
+        Waste { birth, spares, dead: Pieces::on(std::mem::take(&mut self.room)), len: 0 }
     }
 
-    /// `old` was replaced by the version `seq`, in whose making this came up.
-    pub(super) fn replaced(&mut self, old: Held<Version<E>>, seq: u64, waste: Waste<E>) {
+    /// `old` was replaced by the version `seq`, in whose making this came up. Frees, or hands to an older version, so many
+    /// of the things that nobody has any more.
+    pub(super) fn replaced(&mut self, old: Held<Version<E>>, seq: u64, waste: Waste<E>, budget: usize, freed: &mut Freed<E>) {
         if !old.is_only() {
             self.live.push_back(Live { version: old, dead: Pieces::on(Vec::new()), pinned: 0, items: 0 });
         }
-        if waste.len > 0 {
-            self.waiting += waste.len;
-            self.piles.push_back(Pile { before: seq, dead: waste.dead });
+        let Waste { spares, mut dead, len, .. } = waste;
+        self.spares = Some(spares);
+        if self.live.is_empty() && self.piles.is_empty() && len <= budget {
+            // Mostly so: nobody has an older version, and nothing is left from before.
+            while let Some(dead) = dead.pop() {
+                freed.take(dead, &mut self.spares);
+            }
+            self.room = dead.last;
+            return;
         }
+        if len > 0 {
+            self.waiting += len;
+            self.piles.push_back(Pile { before: seq, dead });
+        }
+        self.sweep(SWEEP);
+        self.drain(budget, freed);
     }
 
     /// Looks which of so many replaced versions are dead.
-    pub(super) fn sweep(&mut self, versions: usize) {
+    fn sweep(&mut self, versions: usize) {
         for _ in 0..versions.min(self.live.len()) {
             if self.turn >= self.live.len() {
                 self.turn = 0;
@@ -316,14 +345,14 @@ impl<E: Item> Ledger<E> {
     /// Puts it on the list of the newest version before `before` that has it and somebody has, or frees it.
     #[inline]
     fn place(&mut self, dead: Dead<E>, before: u64, freed: &mut Freed<E>) {
-        if self.live.is_empty() { freed.take(dead) } else { self.hand_on(dead, before, freed) }
+        if self.live.is_empty() { freed.take(dead, &mut self.spares) } else { self.hand_on(dead, before, freed) }
     }
 
     /// See [`Ledger::place`].
     fn hand_on(&mut self, dead: Dead<E>, before: u64, freed: &mut Freed<E>) {
         let newest = loop {
             let older = self.live.partition_point(|live| live.version.seq < before);
-            let Some(at) = older.checked_sub(1) else { return freed.take(dead) };
+            let Some(at) = older.checked_sub(1) else { return freed.take(dead, &mut self.spares) };
             if !self.live[at].version.is_only() {
                 break &mut self.live[at];
             }
@@ -339,7 +368,7 @@ impl<E: Item> Ledger<E> {
             }
         };
         if !has {
-            return freed.take(dead);
+            return freed.take(dead, &mut self.spares);
         }
         newest.items += usize::from(matches!(dead, Dead::Item(_)));
         newest.dead.push(dead);

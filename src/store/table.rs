@@ -16,9 +16,6 @@ use super::{
 };
 use crate::sync::{Arc, atomic::Ordering, call_out::Panicked, order};
 
-/// Replaced versions that are looked at in a step.
-const SWEEP: usize = 8;
-
 /// Replaced versions that are looked at between steps, when none is known to have been let go of.
 const LOOK: usize = if cfg!(test) { 1 } else { 64 };
 
@@ -412,9 +409,7 @@ impl<E: Item> Draft<'_, E> {
         table.current = new.clone();
         let old = table.core.cell.publish(new);
         let mut freed = Freed::default();
-        table.ledger.replaced(old, seq, waste);
-        table.ledger.sweep(SWEEP);
-        table.ledger.drain(budget, &mut freed);
+        table.ledger.replaced(old, seq, waste, budget, &mut freed);
         if table.ledger.versions() > 0 {
             table.core.waiting.store(true, Ordering::Relaxed);
         }

@@ -182,12 +182,14 @@ impl<E: Item> Version<E> {
 }
 
 impl Version<Object<Opaque>> {
-    pub(super) fn get(&self, hash: u64, key: KeyRef<'_>) -> Option<&Object<Opaque>> {
+    #[inline]
+    pub(super) fn get(&self, key: &impl AsKey) -> Option<&Object<Opaque>> {
+        let hash = key.key_hash();
         self.items.find(hash, |object| {
             // Whoever finds an object looks at its value, which begins behind the first line.
             prefetch(Object::address(object) + LINE);
             let stored = Object::key(object);
-            stored.hash64() == hash && stored.as_key() == key
+            stored.hash64() == hash && key.is(stored)
         })
     }
 
@@ -430,7 +432,7 @@ impl AnySnapshot {
 
     /// The object with this key.
     pub(crate) fn get(&self, key: &impl AsKey) -> Option<&Object<Opaque>> {
-        self.0.version().get(key.key_hash(), key.as_key())
+        self.0.version().get(key)
     }
 
     /// Every object, in no order.
@@ -469,14 +471,12 @@ impl AnyReader {
 
     /// The object that is stored for a key now.
     pub(crate) fn get(&self, key: &impl AsKey) -> Option<Object<Opaque>> {
-        let (hash, key) = (key.key_hash(), key.as_key());
-        self.0.cell.peek(|version| version.get(hash, key).cloned())
+        self.0.cell.peek(|version| version.get(key).cloned())
     }
 
     /// Lends the object that is stored for a key now, touching no count.
     pub(crate) fn with<R>(&self, key: &impl AsKey, f: impl FnOnce(&Object<Opaque>) -> R) -> Option<R> {
-        let (hash, key) = (key.key_hash(), key.as_key());
-        self.0.cell.peek(|version| version.get(hash, key).map(f))
+        self.0.cell.peek(|version| version.get(key).map(f))
     }
 
     /// Lends the current version, touching no count.
@@ -486,8 +486,7 @@ impl AnyReader {
 
     /// The object that stands for its version: what is stored for the key, unless it is left from an era before.
     pub(crate) fn known(&self, key: KeyRef<'_>) -> Option<Object<Opaque>> {
-        let hash = key.key_hash();
-        self.0.cell.peek(|version| version.get(hash, key).filter(|o| !version.is_outdated(Object::key(o))).cloned())
+        self.0.cell.peek(|version| version.get(&key).filter(|o| !version.is_outdated(Object::key(o))).cloned())
     }
 
     /// The typed handle of an index.

@@ -311,7 +311,7 @@ impl Step<'_> {
         let looked: Vec<_> = listed.iter().step_by(listed.order.len() / FEW + 1).collect();
         let same = |object: &Object<Opaque>| {
             let key = Object::key(object);
-            let old = self.draft.next.get(key.key_hash(), key.as_key());
+            let old = self.draft.next.get(key);
             old.is_some_and(|old| Object::ptr_eq(old, object) || Object::same_version(old, object))
         };
         looked.iter().filter(|(_, object)| same(object)).count() * 4 <= looked.len()
@@ -321,10 +321,10 @@ impl Step<'_> {
     /// are stored as they are may be what is stored, then.
     fn refill(&mut self, mut listed: Whole<Object<Opaque>>, new_era: bool) -> Result<(), Whole<Object<Opaque>>> {
         let mut unchanged = 0;
-        for (hash, at) in &listed.order {
+        for (_, at) in &listed.order {
             let Some(object) = &mut listed.items[*at] else { continue };
             let key = Object::key(object);
-            let old = self.draft.next.get(*hash, key.as_key()).filter(|old| {
+            let old = self.draft.next.get(key).filter(|old| {
                 let outdated = new_era || self.draft.next.is_outdated(key);
                 Object::ptr_eq(old, object) || (Object::same_version(old, object) && !outdated)
             });
@@ -355,7 +355,7 @@ impl Step<'_> {
     /// Stores an object, unless it is what is stored or an index refuses it.
     fn put(&mut self, object: &Object<Opaque>) -> Put {
         let key = Object::key(object);
-        let old = self.draft.next.get(key.key_hash(), key.as_key()).cloned();
+        let old = self.draft.next.get(key).cloned();
         if let Some(old) = &old {
             let same = Object::ptr_eq(old, object);
             let outdated = self.all_outdated || self.draft.next.is_outdated(key);
@@ -379,7 +379,7 @@ impl Step<'_> {
     }
 
     fn remove(&mut self, key: &ObjectKey) -> Option<Object<Opaque>> {
-        let old = self.draft.next.get(key.key_hash(), key.as_key())?.clone();
+        let old = self.draft.next.get(key)?.clone();
         self.take_out(&old);
         Some(old)
     }
