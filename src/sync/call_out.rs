@@ -11,7 +11,7 @@ use super::{
     backend::thread_local,
     census::Seat,
     lock::locks_held,
-    park::{current_census, current_seat},
+    park::{current_census, current_seat, is_seated},
 };
 use std::{
     any::Any,
@@ -97,17 +97,23 @@ struct Mark {
 }
 
 impl Mark {
+    #[inline]
     fn new(site: Site) -> Self {
         let before = SITE.with(|s| s.replace(Some(site)));
-        let told = if before.is_none() { current_seat() } else { None };
-        if let Some(seat) = &told {
-            seat.inside(Some(site));
-        }
+        let told = if before.is_none() && is_seated() { Self::tell(site) } else { None };
         Self { before, told }
+    }
+
+    #[cold]
+    fn tell(site: Site) -> Option<Seat> {
+        let seat = current_seat()?;
+        seat.inside(Some(site));
+        Some(seat)
     }
 }
 
 impl Drop for Mark {
+    #[inline]
     fn drop(&mut self) {
         SITE.with(|s| s.set(self.before));
         if let Some(seat) = &self.told {

@@ -198,11 +198,14 @@ pub(super) fn current_census() -> Option<Arc<Census>> {
     CURRENT.try_with(look).ok().flatten()
 }
 
-/// Where a manual clock counts the calling thread, if one does. Asked whenever user code is called.
+/// Whether a manual clock counts the calling thread. Asked whenever user code is called.
+#[inline]
+pub(super) fn is_seated() -> bool {
+    SEATED.with(Cell::get)
+}
+
+/// Where a manual clock counts the calling thread, if one does.
 pub(super) fn current_seat() -> Option<Seat> {
-    if !SEATED.with(Cell::get) {
-        return None;
-    }
     CURRENT.try_with(Current::seat).ok().flatten()
 }
 
