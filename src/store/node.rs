@@ -360,7 +360,12 @@ impl<E: Entry> Ptr<E> {
     }
 
     fn make(head: Head, spares: &mut Spares) -> Self {
-        let layout = head.layout();
+        Self::make_of(head, head.layout(), spares)
+    }
+
+    /// The layout is that of the head.
+    #[inline]
+    fn make_of(head: Head, layout: Layout, spares: &mut Spares) -> Self {
         count(layout.size() as isize);
         let raw = spares.take(layout.size()).unwrap_or_else(|| {
             // SAFETY: the layout is not empty.
@@ -402,11 +407,13 @@ impl<E: Entry> Ptr<E> {
         let from = *self.head();
         let len = from.len as usize;
         let size = if from.kind == Kind::Page { Self::size(room.max(len)) } else { from.size };
-        let to = Self::make(Head { birth, size, ..from }, spares);
+        let head = Head { birth, size, ..from };
+        let layout = head.layout();
+        let to = Self::make_of(head, layout, spares);
         if size == from.size {
             // SAFETY: both are of one size, and the copy is new. What is behind the last entry may be nothing, and is copied as
             // such. Entries are `Kept`, so there may be several of one.
-            unsafe { to.at::<u8>(0).copy_from_nonoverlapping(self.at(0), from.layout().size() - HEAD) };
+            unsafe { to.at::<u8>(0).copy_from_nonoverlapping(self.at(0), layout.size() - HEAD) };
             return to;
         }
         to.blank();
