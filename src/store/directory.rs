@@ -23,6 +23,7 @@ use super::{
     node::{Bare, Entry, Kept, Kind, Ptr, Spares},
     tags::Places,
 };
+use std::marker::PhantomData;
 
 /// A chunk has at most 2^6 children.
 const CHUNK_BITS: u8 = 6;
@@ -141,6 +142,44 @@ fn search<'v, E: Entry>(page: Ptr<E>, hash: u64, mut is: impl FnMut(&E) -> bool)
     candidates(page, hash).map(|i| (i, entries[i].get())).find(|(_, e)| is(e))
 }
 
+/// A page that a hash leads to, or a node above it.
+pub(super) struct Way<'v, E> {
+    to: Ptr<E>,
+    hash: u64,
+    _in: PhantomData<&'v Tree<E>>,
+}
+
+impl<E> Clone for Way<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E> Copy for Way<'_, E> {}
+
+impl<'v, E: Entry> Way<'v, E> {
+    pub(super) fn hash(self) -> u64 {
+        self.hash
+    }
+
+    /// Asks for the memory of the page, but for the entry itself: for many at once.
+    #[inline]
+    pub(super) fn prefetch_tags(self) {
+        self.to.prefetch_tags();
+    }
+
+    /// See [`Tree::known`].
+    #[inline]
+    pub(super) fn known(self) -> Option<&'v E> {
+        let page = page_of(self.to, self.hash);
+        let at = match candidates(page, self.hash).only() {
+            Some(at) => at,
+            None => position(page, self.hash, |e| e.hash() == self.hash)?,
+        };
+        Some(page.entries()[at].get())
+    }
+}
+
 impl<E: Entry> Tree<E> {
     pub(super) fn len(&self) -> usize {
         self.len
@@ -158,12 +197,13 @@ impl<E: Entry> Tree<E> {
     /// [`Tree::find`] of an entry that is there, no other of its hash: not looked at, unless another one may have its tag.
     #[inline]
     pub(super) fn known(&self, hash: u64) -> Option<&E> {
-        let page = page_of(self.top?, hash);
-        let at = match candidates(page, hash).only() {
-            Some(at) => at,
-            None => position(page, hash, |e| e.hash() == hash)?,
-        };
-        Some(page.entries()[at].get())
+        self.way(hash)?.known()
+    }
+
+    /// The way to an entry of the hash, for whoever looks at it later. Its page is not looked at.
+    #[inline]
+    pub(super) fn way(&self, hash: u64) -> Option<Way<'_, E>> {
+        Some(Way { to: towards(self.top?, hash), hash, _in: PhantomData })
     }
 
     /// Asks for the memory in which an entry of the hash is found.
@@ -191,14 +231,6 @@ impl<E: Entry> Tree<E> {
     /// Every entry, page by page in the order of hashes, in no order within a page.
     pub(super) fn iter(&self) -> Iter<'_, E> {
         Iter { tree: self.clone(), next: Some(0), page: [].iter(), left: self.len }
-    }
-
-    /// [`Tree::prefetch`] without the entry itself: for many at once.
-    #[inline]
-    pub(super) fn prefetch_tags(&self, hash: u64) {
-        if let Some(top) = self.top {
-            towards(top, hash).prefetch_tags();
-        }
     }
 
     /// Every entry by page, as [`Tree::iter`].

@@ -383,6 +383,8 @@ impl<E: Item> Ledger<E> {
 
     /// Frees everything but what versions hold that somebody has.
     pub(super) fn settle(&mut self, cell: &VersionCell<Version<E>>, freed: &mut Freed<E>) {
+        // There will be no step that would make anything of them.
+        self.spares = None;
         self.look(cell, usize::MAX);
         self.drain(usize::MAX, freed);
     }

@@ -16,7 +16,7 @@
 use super::{
     Diff, Index, IndexError, StoreReader,
     cell::{Held, VersionCell},
-    directory::Tree,
+    directory::{Tree, Way},
     index::IndexVersion,
     node::{Entry, LINE, prefetch},
     reader::{Snapshot, index_of},
@@ -121,7 +121,7 @@ impl<E: Item> Version<E> {
     /// The objects of such numbers. Looks ahead: while some objects are handed out, the memory of the next ones is on its
     /// way, and the pages of those after them.
     pub(super) fn by_ids<I: Iterator<Item = u64>>(&self, ids: I) -> ByIds<'_, E, I> {
-        ByIds { version: self, ids, next: [0; AHEAD], nexts: 0, found: [None; AHEAD], ready: [None; AHEAD], at: AHEAD, left: 0 }
+        ByIds { version: self, ids, next: [None; AHEAD], found: [None; AHEAD], ready: [None; AHEAD], at: AHEAD, left: 0 }
     }
 
     /// Asks for the memory of what will be looked up, in the order of when it will be: `hash` says what is looked up so
@@ -203,8 +203,7 @@ pub(super) struct ByIds<'v, E, I> {
     version: &'v Version<E>,
     ids: I,
     /// Their pages are on their way.
-    next: [u64; AHEAD],
-    nexts: usize,
+    next: [Option<Way<'v, E>>; AHEAD],
     /// These are themselves.
     found: [Option<&'v E>; AHEAD],
     ready: [Option<&'v E>; AHEAD],
@@ -213,28 +212,31 @@ pub(super) struct ByIds<'v, E, I> {
     left: usize,
 }
 
-impl<E: Item, I: Iterator<Item = u64>> ByIds<'_, E, I> {
+impl<'v, E: Item, I: Iterator<Item = u64>> ByIds<'v, E, I> {
     /// Moves each of the three one step on.
     fn step(&mut self) {
         (self.ready, self.at) = (self.found, 0);
+        let plain = self.version.aliases().is_empty();
         // All of them at once: no count is touched in between, so their look-ups overlap.
-        self.found = [None; AHEAD];
-        for (found, id) in self.found.iter_mut().zip(&self.next[..self.nexts]) {
-            *found = self.version.by_id(*id);
+        for (found, next) in self.found.iter_mut().zip(&mut self.next) {
+            let Some(way) = next.take() else {
+                *found = None;
+                continue;
+            };
+            *found = if plain { way.known() } else { self.version.by_id(way.hash()) };
             match found {
                 Some(item) => prefetch(item.address()),
                 None => self.left -= 1,
             }
         }
-        self.nexts = 0;
-        while self.nexts < AHEAD
-            && let Some(id) = self.ids.next()
-        {
-            self.version.items.prefetch_tags(id);
-            self.next[self.nexts] = id;
-            self.nexts += 1;
+        for (next, id) in self.next.iter_mut().zip(&mut self.ids) {
+            // There is a way to each: nothing is stored when there is none.
+            *next = self.version.items.way(id);
+            if let Some(way) = next {
+                way.prefetch_tags();
+                self.left += 1;
+            }
         }
-        self.left += self.nexts;
     }
 }
 
