@@ -20,7 +20,7 @@
 //! `is` of a caller, and that before anything is changed.
 
 use super::{
-    node::{Bare, Entry, Kept, Kind, Ptr, Spares},
+    node::{Bare, Entry, Kept, Kind, Ptr},
     tags::Places,
 };
 use std::marker::PhantomData;
@@ -50,8 +50,6 @@ impl<E> Default for Tree<E> {
 pub(super) trait Bin {
     /// The version in the making. Nodes of this birth are private.
     fn birth(&self) -> u64;
-    /// Where its nodes come from.
-    fn spares(&mut self) -> &mut Spares;
     /// The node is not in the version any more; it may be in others.
     fn discard(&mut self, node: Bare);
 }
@@ -269,7 +267,7 @@ impl<E: Entry> Tree<E> {
     pub(super) fn insert(&mut self, entry: Kept<E>, mark: u8, bin: &mut impl Bin) {
         let (hash, birth) = (entry.get().hash(), bin.birth());
         let Some(top) = self.top else {
-            let page = Ptr::page(bin.spares(), birth, 0, 1);
+            let page = Ptr::page(birth, 0, 1);
             page.push(entry, mark);
             *self = Self { top: Some(page), len: 1 };
             return;
@@ -284,7 +282,7 @@ impl<E: Entry> Tree<E> {
             page
         } else {
             // More may come to a private one; another one is copied by each version that changes it.
-            let larger = page.copy(bin.spares(), birth, len + if private { 1 + len / 4 } else { 1 });
+            let larger = page.copy(birth, len + if private { 1 + len / 4 } else { 1 });
             self.put(page, larger, hash, bin);
             larger
         };
@@ -339,7 +337,7 @@ impl<E: Entry> Tree<E> {
         loop {
             let last = at == node;
             if at.birth() != birth {
-                let own = at.copy(bin.spares(), birth, 0);
+                let own = at.copy(birth, 0);
                 self.link(above, at.depth(), own, hash);
                 bin.discard(at.bare());
                 at = own;
@@ -390,7 +388,7 @@ impl<E: Entry> Tree<E> {
             Some(above) if above.kind() == Kind::Chunk => above,
             // A chunk over the page alone, for now.
             above => {
-                let chunk = Ptr::directory(bin.spares(), Kind::Chunk, birth, depth, 1, page);
+                let chunk = Ptr::directory(Kind::Chunk, birth, depth, 1, page);
                 return self.fill(above, depth, chunk, hash, bin);
             }
         };
@@ -399,7 +397,7 @@ impl<E: Entry> Tree<E> {
             let side = |e: &Kept<E>| (e.get().hash() >> (63 - depth) & 1) as usize;
             page.entries().iter().for_each(|e| count[side(e)] += 1);
             // Room for the one to come.
-            let halves = count.map(|n| Ptr::page(bin.spares(), birth, depth + 1, n + 1));
+            let halves = count.map(|n| Ptr::page(birth, depth + 1, n + 1));
             for (i, e) in page.entries().iter().enumerate() {
                 halves[side(e)].push(page.entry_again(i), if E::MARKS { page.mark(i) } else { 0 });
             }
@@ -409,7 +407,7 @@ impl<E: Entry> Tree<E> {
             slots.for_each(|slot| own.set_child(slot, halves[usize::from(slot >= middle)]));
             bin.discard(page.bare());
         } else if chunk.bits() < CHUNK_BITS {
-            let larger = doubled(chunk, bin.spares(), birth);
+            let larger = doubled(chunk, birth);
             self.put(chunk, larger, hash, bin);
         } else {
             self.split_chunk(chunk, hash, bin);
@@ -420,11 +418,11 @@ impl<E: Entry> Tree<E> {
     fn split_chunk(&mut self, chunk: Ptr<E>, hash: u64, bin: &mut impl Bin) {
         let (birth, depth) = (bin.birth(), chunk.depth());
         let Some(root) = self.above(chunk, hash) else {
-            self.top = Some(Ptr::directory(bin.spares(), Kind::Root, birth, 0, 1, chunk));
+            self.top = Some(Ptr::directory(Kind::Root, birth, 0, 1, chunk));
             return;
         };
         if root.depth() + root.bits() == depth {
-            let larger = doubled(root, bin.spares(), birth);
+            let larger = doubled(root, birth);
             return self.put(root, larger, hash, bin);
         }
         let size = 1 << (chunk.bits() - 1);
@@ -435,7 +433,7 @@ impl<E: Entry> Tree<E> {
             if bits == 0 {
                 return first;
             }
-            let (half, every) = (Ptr::directory(bin.spares(), Kind::Chunk, birth, depth + 1, bits, first), size >> bits);
+            let (half, every) = (Ptr::directory(Kind::Chunk, birth, depth + 1, bits, first), size >> bits);
             (0..1 << bits).for_each(|slot| half.set_child(slot, chunk.child(from + slot * every)));
             half
         });
@@ -462,7 +460,7 @@ impl<E: Entry> Tree<E> {
             return false;
         }
         let birth = bin.birth();
-        let merged = Ptr::page(bin.spares(), birth, page.depth() - 1, page.len() + buddy.len());
+        let merged = Ptr::page(birth, page.depth() - 1, page.len() + buddy.len());
         for from in [page, buddy] {
             (0..from.len()).for_each(|i| merged.push(from.entry_again(i), if E::MARKS { from.mark(i) } else { 0 }));
         }
@@ -482,7 +480,7 @@ impl<E: Entry> Tree<E> {
             if directory.bits() > 1 && !(0..1 << directory.bits()).step_by(2).any(uses) {
                 let (kind, depth) = (directory.kind(), directory.depth());
                 let birth = bin.birth();
-                let half = Ptr::directory(bin.spares(), kind, birth, depth, directory.bits() - 1, directory.child(0));
+                let half = Ptr::directory(kind, birth, depth, directory.bits() - 1, directory.child(0));
                 (0..1 << half.bits()).for_each(|slot| half.set_child(slot, directory.child(2 * slot)));
                 self.put(directory, half, hash, bin);
                 at = Some(half);
@@ -527,37 +525,37 @@ impl<E: Entry> Tree<E> {
         }
         let mut entries = entries.into_iter().peekable();
         let mut ready = Vec::new();
-        let mut page = |number: u64, spares: &mut Spares| {
+        let mut page = |number: u64| {
             while let Some(e) = entries.next_if(|(e, _)| prefix(e.hash(), depth) == number) {
                 ready.push(e);
             }
-            let page = Ptr::page(spares, birth, depth, ready.len());
+            let page = Ptr::page(birth, depth, ready.len());
             ready.drain(..).for_each(|(e, mark)| page.push(Kept::new(e), mark));
             page
         };
         if depth == 0 {
-            return Self { top: Some(page(0, bin.spares())), len };
+            return Self { top: Some(page(0)), len };
         }
         let chunk_bits = depth.min(CHUNK_BITS);
         let root_bits = depth - chunk_bits;
-        let mut chunk = |number: u64, spares: &mut Spares| {
-            let first = page(number << chunk_bits, spares);
-            let chunk = Ptr::directory(spares, Kind::Chunk, birth, root_bits, chunk_bits, first);
-            (1..1 << chunk_bits).for_each(|at| chunk.set_child(at, page((number << chunk_bits) + at as u64, spares)));
+        let mut chunk = |number: u64| {
+            let first = page(number << chunk_bits);
+            let chunk = Ptr::directory(Kind::Chunk, birth, root_bits, chunk_bits, first);
+            (1..1 << chunk_bits).for_each(|at| chunk.set_child(at, page((number << chunk_bits) + at as u64)));
             chunk
         };
-        let mut top = chunk(0, bin.spares());
+        let mut top = chunk(0);
         if root_bits > 0 {
-            top = Ptr::directory(bin.spares(), Kind::Root, birth, 0, root_bits, top);
-            (1..1 << root_bits).for_each(|at| top.set_child(at, chunk(at as u64, bin.spares())));
+            top = Ptr::directory(Kind::Root, birth, 0, root_bits, top);
+            (1..1 << root_bits).for_each(|at| top.set_child(at, chunk(at as u64)));
         }
         Self { top: Some(top), len }
     }
 }
 
-fn doubled<E: Entry>(directory: Ptr<E>, spares: &mut Spares, birth: u64) -> Ptr<E> {
+fn doubled<E: Entry>(directory: Ptr<E>, birth: u64) -> Ptr<E> {
     let (kind, depth, bits) = (directory.kind(), directory.depth(), directory.bits());
-    let larger = Ptr::directory(spares, kind, birth, depth, bits + 1, directory.child(0));
+    let larger = Ptr::directory(kind, birth, depth, bits + 1, directory.child(0));
     (0..1 << directory.bits()).for_each(|slot| {
         larger.set_child(2 * slot, directory.child(slot));
         larger.set_child(2 * slot + 1, directory.child(slot));
@@ -606,7 +604,7 @@ impl<'v, E: Entry> Iterator for Iter<'v, E> {
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests {
     use super::{Bin, Tree};
-    use crate::store::node::{Bare, Entry, Kept, Kind, Ptr, Spares};
+    use crate::store::node::{Bare, Entry, Kept, Kind, Ptr, keep_no_spares, spares};
     use proptest::{collection::vec, prelude::*};
     use std::collections::BTreeMap;
 
@@ -633,7 +631,6 @@ mod tests {
     #[derive(Default)]
     struct Heap {
         birth: u64,
-        spares: Spares,
         discarded: Vec<Bare>,
     }
 
@@ -642,12 +639,8 @@ mod tests {
             self.birth
         }
 
-        fn spares(&mut self) -> &mut Spares {
-            &mut self.spares
-        }
-
         fn discard(&mut self, node: Bare) {
-            if node.birth() == self.birth { self.spares.put(node) } else { self.discarded.push(node) }
+            if node.birth() == self.birth { node.free() } else { self.discarded.push(node) }
         }
     }
 
@@ -766,14 +759,13 @@ mod tests {
         (0..20_000).for_each(|n| tree.insert(Kept::new(Number(n)), 0, &mut heap));
         let mut step = |numbers: &[u32]| {
             heap.birth += 1;
-            heap.spares.step();
-            let before = heap.spares.len();
+            let before = spares();
             for n in numbers {
                 assert!(tree.replace(Number(*n), |e| e.0 == *n, &mut heap).is_ok());
             }
-            let (taken, made) = (before - heap.spares.len(), heap.discarded.len());
-            heap.discarded.drain(..).for_each(|node| heap.spares.put(node));
-            assert!(heap.spares.len() <= 128);
+            let (taken, made) = (before - spares(), heap.discarded.len());
+            heap.discarded.drain(..).for_each(Bare::free);
+            assert!(spares() <= 128);
             (taken, made)
         };
         let mut steps = |n: u32| (0..n).map(|n| step(&[n * 7919 % 20_000]).0).sum::<usize>();
@@ -786,7 +778,9 @@ mod tests {
         assert!(taken < 128 && made > 500);
         let mut steps = |n: u32| (0..n).map(|n| step(&[n * 7919 % 20_000]).0).sum::<usize>();
         steps(1000);
-        assert!(steps(1000) > 2900);
+        assert!(steps(1000) > 2900 && spares() > 0);
+        keep_no_spares();
+        assert_eq!(spares(), 0);
         tree.nodes(&mut |node| node.bare().free());
     }
 

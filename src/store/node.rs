@@ -24,8 +24,10 @@
 #![allow(unsafe_code)]
 
 use super::tags::AT_ONCE;
+use crate::sync::thread_local;
 use std::{
     alloc::{self, Layout},
+    cell::RefCell,
     marker::PhantomData,
     mem::ManuallyDrop,
     ptr::NonNull,
@@ -107,7 +109,12 @@ impl Bare {
 
     /// Frees the node; not what is in it.
     pub(super) fn free(self) {
-        self.end().free();
+        let mut spare = Some(self.end());
+        // A thread at its very end keeps nothing.
+        SPARES.try_with(|spares| spare = spare.take().and_then(|spare| spares.borrow_mut().put(spare))).ok();
+        if let Some(spare) = spare {
+            spare.free();
+        }
     }
 
     /// From here on it is memory of its size and nothing else.
@@ -161,15 +168,14 @@ impl Spare {
 }
 
 /// Nodes that have ended and wait to be made into others of their size, so that the allocator need not be asked: a step mostly
-/// makes what the step before has freed. One writer's.
+/// makes what the steps before have freed. Each thread has its own, so writers that take turns share nothing here.
 ///
-/// Of a size two are kept, or as many as the last step made that made any, and [`ROOM`] of all sizes. When there is no more
-/// room others give way, so those of sizes that are not made any more do not stay.
-pub(super) struct Spares {
+/// A thread that makes no nodes keeps none. When there is no more room others give way, so those of sizes that are not made
+/// any more do not stay.
+struct Spares {
     /// By size in words; those of one are mostly of one size in bytes, too.
     sizes: [Size; SIZES],
     len: usize,
-    step: u32,
     /// Which size gives way next.
     turn: usize,
 }
@@ -178,9 +184,8 @@ pub(super) struct Spares {
 struct Size {
     first: Option<Spare>,
     len: u16,
-    /// How many were made in the step `of`.
-    made: u16,
-    of: u32,
+    /// One was asked for since one gave way.
+    made: bool,
 }
 
 impl Size {
@@ -196,44 +201,56 @@ impl Size {
 /// In words: pages, chunks, and the root over some thousand pages.
 const SIZES: usize = 80;
 
-/// So many are kept. With none a sanitizer sees each use after the end.
-const ROOM: usize = if cfg!(fuzzing) { 0 } else { 128 };
+/// So many are kept, and so many of one size. With none a sanitizer sees each use after the end, and a model has nothing that
+/// one execution leaves to the next.
+const ROOM: usize = if cfg!(any(fuzzing, informer_loom, informer_shuttle)) { 0 } else { 128 };
+const ROOM_OF_SIZE: u16 = 64;
 
-impl Default for Spares {
-    fn default() -> Self {
-        Self { sizes: std::array::from_fn(|_| Size::default()), len: 0, step: 0, turn: 0 }
-    }
+thread_local! {
+    static SPARES: RefCell<Spares> = const { RefCell::new(Spares { sizes: [const { Size { first: None, len: 0, made: false } }; SIZES], len: 0, turn: 0 }) };
+}
+
+/// Ends all that the calling thread keeps: for when no step is expected that would make anything of them.
+pub(super) fn keep_no_spares() {
+    SPARES.try_with(|spares| spares.borrow_mut().clear()).ok();
+}
+
+/// How many the calling thread keeps.
+#[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
+pub(super) fn spares() -> usize {
+    SPARES.with(|spares| spares.borrow().len)
+}
+
+/// Memory for a node of so many bytes.
+#[inline]
+fn spare(bytes: usize) -> Option<NonNull<u8>> {
+    SPARES.try_with(|spares| spares.borrow_mut().take(bytes)).ok().flatten()
 }
 
 impl Spares {
-    /// Memory for a node of so many bytes.
     fn take(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         let size = self.sizes.get_mut(bytes / size_of::<u64>())?;
-        if size.of != self.step {
-            (size.of, size.made) = (self.step, 0);
-        }
-        size.made = size.made.saturating_add(1);
+        size.made = true;
         let spare = size.pop_if(|spare| spare.ended().bytes as usize == bytes)?;
         self.len -= 1;
         Some(spare.0.cast())
     }
 
-    /// Ends a node.
-    pub(super) fn put(&mut self, node: Bare) {
-        let mut spare = node.end();
-        let at = spare.ended().bytes as usize / size_of::<u64>();
+    /// Gives it back when there is no room.
+    fn put(&mut self, mut spare: Spare) -> Option<Spare> {
         if self.len >= ROOM {
             self.give_way();
         }
         let full = self.len >= ROOM;
-        match self.sizes.get_mut(at) {
-            Some(size) if size.len < size.made.max(2) && !full => {
+        match self.sizes.get_mut(spare.ended().bytes as usize / size_of::<u64>()) {
+            Some(size) if size.made && size.len < ROOM_OF_SIZE && !full => {
                 spare.ended().next = size.first.take();
                 size.first = Some(spare);
                 size.len += 1;
                 self.len += 1;
+                None
             }
-            _ => spare.free(),
+            _ => Some(spare),
         }
     }
 
@@ -242,31 +259,28 @@ impl Spares {
         const LOOKS: usize = 4;
         for _ in 0..LOOKS {
             self.turn = (self.turn + 1) % SIZES;
-            if let Some(spare) = self.sizes[self.turn].pop_if(|_| true) {
+            let size = &mut self.sizes[self.turn];
+            size.made = false;
+            if let Some(spare) = size.pop_if(|_| true) {
                 self.len -= 1;
                 spare.free();
             }
         }
     }
 
-    #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// A step begins.
-    pub(super) fn step(&mut self) {
-        self.step = self.step.wrapping_add(1);
-    }
-}
-
-impl Drop for Spares {
-    fn drop(&mut self) {
+    fn clear(&mut self) {
         for size in &mut self.sizes {
             while let Some(spare) = size.pop_if(|_| true) {
                 spare.free();
             }
         }
+        self.len = 0;
+    }
+}
+
+impl Drop for Spares {
+    fn drop(&mut self) {
+        self.clear();
     }
 }
 
@@ -359,15 +373,15 @@ impl<E: Entry> Ptr<E> {
         encoded(if E::TAGS { room.max(LEAST) } else { room })
     }
 
-    fn make(head: Head, spares: &mut Spares) -> Self {
-        Self::make_of(head, head.layout(), spares)
+    fn make(head: Head) -> Self {
+        Self::make_of(head, head.layout())
     }
 
     /// The layout is that of the head.
     #[inline]
-    fn make_of(head: Head, layout: Layout, spares: &mut Spares) -> Self {
+    fn make_of(head: Head, layout: Layout) -> Self {
         count(layout.size() as isize);
-        let raw = spares.take(layout.size()).unwrap_or_else(|| {
+        let raw = spare(layout.size()).unwrap_or_else(|| {
             // SAFETY: the layout is not empty.
             NonNull::new(unsafe { alloc::alloc(layout) }).unwrap_or_else(|| alloc::handle_alloc_error(layout))
         });
@@ -377,9 +391,9 @@ impl<E: Entry> Ptr<E> {
     }
 
     /// An empty page with room for at least so many.
-    pub(super) fn page(spares: &mut Spares, birth: u64, depth: u8, room: usize) -> Self {
+    pub(super) fn page(birth: u64, depth: u8, room: usize) -> Self {
         let head = Head { birth, len: 0, size: Self::size(room), form: depth | Self::FORM, kind: Kind::Page };
-        let page = Self::make(head, spares);
+        let page = Self::make(head);
         page.blank();
         page
     }
@@ -394,8 +408,8 @@ impl<E: Entry> Ptr<E> {
     }
 
     /// A directory of 2^bits children, all of them `child`.
-    pub(super) fn directory(spares: &mut Spares, kind: Kind, birth: u64, depth: u8, bits: u8, child: Self) -> Self {
-        let directory = Self::make(Head { birth, len: 0, size: bits.into(), form: depth | Self::FORM, kind }, spares);
+    pub(super) fn directory(kind: Kind, birth: u64, depth: u8, bits: u8, child: Self) -> Self {
+        let directory = Self::make(Head { birth, len: 0, size: bits.into(), form: depth | Self::FORM, kind });
         for slot in 0..1 << bits {
             directory.set_child(slot, child);
         }
@@ -403,13 +417,13 @@ impl<E: Entry> Ptr<E> {
     }
 
     /// A private copy, a page with room for at least so many. The entries are the same ones.
-    pub(super) fn copy(self, spares: &mut Spares, birth: u64, room: usize) -> Self {
+    pub(super) fn copy(self, birth: u64, room: usize) -> Self {
         let from = *self.head();
         let len = from.len as usize;
         let size = if from.kind == Kind::Page { Self::size(room.max(len)) } else { from.size };
         let head = Head { birth, size, ..from };
         let layout = head.layout();
-        let to = Self::make_of(head, layout, spares);
+        let to = Self::make_of(head, layout);
         if size == from.size {
             // SAFETY: both are of one size, and the copy is new. What is behind the last entry may be nothing, and is copied as
             // such. Entries are `Kept`, so there may be several of one.

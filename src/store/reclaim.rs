@@ -27,7 +27,7 @@ use super::{
     cell::{Held, VersionCell},
     directory::Bin,
     index::Value,
-    node::{Bare, Entry, Kept, Leaf, Spares, prefetch},
+    node::{Bare, Entry, Kept, Leaf, prefetch},
     typed::OneType,
     version::Version,
 };
@@ -107,7 +107,6 @@ impl<T> Pieces<T> {
 /// What a version in the making has replaced.
 pub(super) struct Waste<E> {
     birth: u64,
-    spares: Box<Spares>,
     dead: Pieces<Dead<E>>,
     len: usize,
 }
@@ -140,13 +139,9 @@ impl<E> Bin for Waste<E> {
         self.birth
     }
 
-    fn spares(&mut self) -> &mut Spares {
-        &mut self.spares
-    }
-
     fn discard(&mut self, node: Bare) {
         if node.birth() == self.birth {
-            self.spares.put(node);
+            node.free();
         } else {
             self.push(Dead::Node(node));
         }
@@ -167,12 +162,9 @@ impl<E: Item> Default for Freed<E> {
 }
 
 impl<E: Item> Freed<E> {
-    fn take(&mut self, dead: Dead<E>, spares: &mut Option<Box<Spares>>) {
+    fn take(&mut self, dead: Dead<E>) {
         match dead {
-            Dead::Node(node) => match spares {
-                Some(spares) => spares.put(node),
-                None => node.free(),
-            },
+            Dead::Node(node) => node.free(),
             Dead::Value(value) => self.values.push(value),
             Dead::Item(item) => self.items.push(item),
         }
@@ -216,7 +208,7 @@ impl<E: Item> Live<E> {
     fn once(&mut self, freed: &mut Freed<E>) {
         let mut seen = HashSet::with_capacity(self.version.items.len());
         let again = |dead: &Dead<E>| matches!(dead, Dead::Item(item) if !seen.insert(item.get().address()));
-        self.dead.take_if(again, |dead| freed.take(dead, &mut None));
+        self.dead.take_if(again, |dead| freed.take(dead));
         self.pinned -= self.items - seen.len();
         self.items = seen.len();
     }
@@ -253,23 +245,19 @@ pub(super) struct Ledger<E> {
     turn: usize,
     /// Room of a small pile that was freed, for the next one.
     room: Vec<Dead<E>>,
-    /// There but while a version is in the making, which has it.
-    spares: Option<Box<Spares>>,
 }
 
 impl<E> Default for Ledger<E> {
     fn default() -> Self {
         let (live, piles, room) = (VecDeque::new(), VecDeque::new(), Vec::new());
-        Self { live, piles, pinned: 0, waiting: 0, standing: 0, turn: 0, room, spares: None }
+        Self { live, piles, pinned: 0, waiting: 0, standing: 0, turn: 0, room }
     }
 }
 
 impl<E: Item> Ledger<E> {
     /// For what the making of the version `birth` replaces.
     pub(super) fn waste(&mut self, birth: u64) -> Waste<E> {
-        let mut spares = self.spares.take().unwrap_or_default();
-        spares.step();
-        Waste { birth, spares, dead: Pieces::on(std::mem::take(&mut self.room)), len: 0 }
+        Waste { birth, dead: Pieces::on(std::mem::take(&mut self.room)), len: 0 }
     }
 
     /// `old` was replaced by the version `seq`, in whose making this came up. Frees, or hands to an older version, so many
@@ -278,12 +266,11 @@ impl<E: Item> Ledger<E> {
         if !old.is_only() {
             self.live.push_back(Live { version: old, dead: Pieces::on(Vec::new()), pinned: 0, items: 0 });
         }
-        let Waste { spares, mut dead, len, .. } = waste;
-        self.spares = Some(spares);
+        let Waste { mut dead, len, .. } = waste;
         if self.live.is_empty() && self.piles.is_empty() && len <= budget {
             // Mostly so: nobody has an older version, and nothing is left from before.
             while let Some(dead) = dead.pop() {
-                freed.take(dead, &mut self.spares);
+                freed.take(dead);
             }
             self.room = dead.last;
             return;
@@ -345,14 +332,14 @@ impl<E: Item> Ledger<E> {
     /// Puts it on the list of the newest version before `before` that has it and somebody has, or frees it.
     #[inline]
     fn place(&mut self, dead: Dead<E>, before: u64, freed: &mut Freed<E>) {
-        if self.live.is_empty() { freed.take(dead, &mut self.spares) } else { self.hand_on(dead, before, freed) }
+        if self.live.is_empty() { freed.take(dead) } else { self.hand_on(dead, before, freed) }
     }
 
     /// See [`Ledger::place`].
     fn hand_on(&mut self, dead: Dead<E>, before: u64, freed: &mut Freed<E>) {
         let newest = loop {
             let older = self.live.partition_point(|live| live.version.seq < before);
-            let Some(at) = older.checked_sub(1) else { return freed.take(dead, &mut self.spares) };
+            let Some(at) = older.checked_sub(1) else { return freed.take(dead) };
             if !self.live[at].version.is_only() {
                 break &mut self.live[at];
             }
@@ -368,7 +355,7 @@ impl<E: Item> Ledger<E> {
             }
         };
         if !has {
-            return freed.take(dead, &mut self.spares);
+            return freed.take(dead);
         }
         newest.items += usize::from(matches!(dead, Dead::Item(_)));
         newest.dead.push(dead);
@@ -383,8 +370,6 @@ impl<E: Item> Ledger<E> {
 
     /// Frees everything but what versions hold that somebody has.
     pub(super) fn settle(&mut self, cell: &VersionCell<Version<E>>, freed: &mut Freed<E>) {
-        // There will be no step that would make anything of them.
-        self.spares = None;
         self.look(cell, usize::MAX);
         self.drain(usize::MAX, freed);
     }

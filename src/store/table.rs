@@ -10,7 +10,7 @@ use super::{
     cell::Held,
     directory::{Bin, Tree},
     index::{Change, Resolved, Unresolved, Values},
-    node::{Kept, Kind},
+    node::{Kept, Kind, keep_no_spares},
     reclaim::{Freed, Gauge, Item, Ledger, Waste, in_order_of_memory},
     version::{Core, Snap, Version},
 };
@@ -113,6 +113,9 @@ impl<E: Item> Table<E> {
         let gauge = self.ledger.gauge();
         if gauge.versions == 0 {
             self.core.waiting.store(false, Ordering::Relaxed);
+        }
+        if gauge.waiting == 0 {
+            keep_no_spares();
         }
         gauge.waiting > 0
     }
