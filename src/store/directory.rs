@@ -265,9 +265,9 @@ impl<E: Entry> Tree<E> {
 
     /// Adds an entry that is not there.
     pub(super) fn insert(&mut self, entry: Kept<E>, mark: u8, bin: &mut impl Bin) {
-        let (hash, birth) = (entry.get().hash(), bin.birth());
+        let hash = entry.get().hash();
         let Some(top) = self.top else {
-            let page = Ptr::page(birth, 0, 1);
+            let page = Ptr::page(bin.birth(), 0, 1);
             page.push(entry, mark);
             *self = Self { top: Some(page), len: 1 };
             return;
@@ -277,12 +277,12 @@ impl<E: Entry> Tree<E> {
             self.split(page, hash, bin);
             page = self.top.map_or(page, |top| page_of(top, hash));
         }
-        let (len, private) = (page.len(), page.birth() == birth);
+        let (len, private) = (page.len(), page.birth() == bin.birth());
         let own = if private && page.capacity() > len {
             page
         } else {
             // More may come to a private one; another one is copied by each version that changes it.
-            let larger = page.copy(birth, len + if private { 1 + len / 4 } else { 1 });
+            let larger = page.copy(bin.birth(), len + if private { 1 + len / 4 } else { 1 });
             self.put(page, larger, hash, bin);
             larger
         };
@@ -459,8 +459,7 @@ impl<E: Entry> Tree<E> {
         if !small {
             return false;
         }
-        let birth = bin.birth();
-        let merged = Ptr::page(birth, page.depth() - 1, page.len() + buddy.len());
+        let merged = Ptr::page(bin.birth(), page.depth() - 1, page.len() + buddy.len());
         for from in [page, buddy] {
             (0..from.len()).for_each(|i| merged.push(from.entry_again(i), if E::MARKS { from.mark(i) } else { 0 }));
         }
@@ -479,8 +478,7 @@ impl<E: Entry> Tree<E> {
             let uses = |slot| directory.child(slot).depth() == deepest;
             if directory.bits() > 1 && !(0..1 << directory.bits()).step_by(2).any(uses) {
                 let (kind, depth) = (directory.kind(), directory.depth());
-                let birth = bin.birth();
-                let half = Ptr::directory(kind, birth, depth, directory.bits() - 1, directory.child(0));
+                let half = Ptr::directory(kind, bin.birth(), depth, directory.bits() - 1, directory.child(0));
                 (0..1 << half.bits()).for_each(|slot| half.set_child(slot, directory.child(2 * slot)));
                 self.put(directory, half, hash, bin);
                 at = Some(half);
@@ -539,9 +537,9 @@ impl<E: Entry> Tree<E> {
         let chunk_bits = depth.min(CHUNK_BITS);
         let root_bits = depth - chunk_bits;
         let mut chunk = |number: u64| {
-            let first = page(number << chunk_bits);
-            let chunk = Ptr::directory(Kind::Chunk, birth, root_bits, chunk_bits, first);
-            (1..1 << chunk_bits).for_each(|at| chunk.set_child(at, page((number << chunk_bits) + at as u64)));
+            let first = number << chunk_bits;
+            let chunk = Ptr::directory(Kind::Chunk, birth, root_bits, chunk_bits, page(first));
+            (1..1 << chunk_bits).for_each(|at| chunk.set_child(at, page(first + at as u64)));
             chunk
         };
         let mut top = chunk(0);
@@ -554,8 +552,7 @@ impl<E: Entry> Tree<E> {
 }
 
 fn doubled<E: Entry>(directory: Ptr<E>, birth: u64) -> Ptr<E> {
-    let (kind, depth, bits) = (directory.kind(), directory.depth(), directory.bits());
-    let larger = Ptr::directory(kind, birth, depth, bits + 1, directory.child(0));
+    let larger = Ptr::directory(directory.kind(), birth, directory.depth(), directory.bits() + 1, directory.child(0));
     (0..1 << directory.bits()).for_each(|slot| {
         larger.set_child(2 * slot, directory.child(slot));
         larger.set_child(2 * slot + 1, directory.child(slot));

@@ -83,7 +83,7 @@ impl Head {
             }
             _ => HEAD + (size_of::<Bare>() << self.size),
         };
-        Spare::layout(bytes)
+        layout(bytes)
     }
 }
 
@@ -108,63 +108,67 @@ impl Bare {
     }
 
     /// Frees the node; not what is in it.
-    pub(super) fn free(self) {
-        let mut spare = Some(self.end());
+    pub(super) fn free(mut self) {
+        let layout = self.head().layout();
+        count(-(layout.size() as isize));
+        if !ROOM_FOR.contains(&layout.size()) {
+            // SAFETY: made with this very layout, and by the file's contract nobody has it any more.
+            unsafe {
+                if cfg!(debug_assertions) {
+                    self.0.as_mut().kind = Kind::Freed;
+                }
+                return alloc::dealloc(self.0.cast().as_ptr(), layout);
+            }
+        }
+        let mut spare = Some(Spare::of(self, layout.size() as u16));
         // A thread at its very end keeps nothing.
         SPARES.try_with(|spares| spare = spare.take().and_then(|spare| spares.borrow_mut().put(spare))).ok();
         if let Some(spare) = spare {
             spare.free();
         }
     }
-
-    /// From here on it is memory of its size and nothing else.
-    fn end(self) -> Spare {
-        let bytes = self.head().layout().size();
-        count(-(bytes as isize));
-        let spare = self.0.cast();
-        // SAFETY: a node has room for this, and by the file's contract nobody has it any more.
-        unsafe { spare.write(Ended { next: None, bytes: bytes as u32, _as_head: [0; 3], kind: Kind::Freed }) };
-        Spare(spare)
-    }
 }
+
+/// A node that has ended: memory of its size and nothing else. Nobody else has it.
+struct Spare(NonNull<Ended>);
 
 /// What is written over the head of a node that has ended.
 #[repr(C)]
 struct Ended {
     next: Option<Spare>,
     /// Of the whole allocation.
-    bytes: u32,
-    _as_head: [u8; 3],
+    bytes: u16,
+    _as_head: [u8; 5],
     /// Where [`Head`] has it.
     kind: Kind,
 }
 
 const _: () = assert!(std::mem::offset_of!(Ended, kind) == std::mem::offset_of!(Head, kind) && size_of::<Ended>() == HEAD);
 
-/// A node that has ended. Nobody else has it.
-struct Spare(NonNull<Ended>);
-
-// SAFETY: memory that only this points to.
-unsafe impl Send for Spare {}
-// SAFETY: as above.
-unsafe impl Sync for Spare {}
-
 impl Spare {
+    fn of(node: Bare, bytes: u16) -> Self {
+        let spare = node.0.cast();
+        // SAFETY: a node has room for this, and by the file's contract nobody has it any more.
+        unsafe { spare.write(Ended { next: None, bytes, _as_head: [0; 5], kind: Kind::Freed }) };
+        Self(spare)
+    }
+
     fn ended(&mut self) -> &mut Ended {
-        // SAFETY: `Bare::end` wrote it, and nobody else has it.
+        // SAFETY: `of` wrote it, and nobody else has it.
         unsafe { self.0.as_mut() }
     }
 
-    fn layout(bytes: usize) -> Layout {
-        // Smaller than the address space, since a node of this size exists, or is about to.
-        Layout::from_size_align(bytes, 8).unwrap_or_else(|_| unreachable!("a node is small"))
-    }
-
     fn free(mut self) {
-        let layout = Self::layout(self.ended().bytes as usize);
+        let layout = layout(self.ended().bytes.into());
         // SAFETY: allocated with this very layout, and nobody else has it.
         unsafe { alloc::dealloc(self.0.cast().as_ptr(), layout) };
     }
+}
+
+/// Of a node.
+fn layout(bytes: usize) -> Layout {
+    // Smaller than the address space, since a node of this size exists, or is about to.
+    Layout::from_size_align(bytes, 8).unwrap_or_else(|_| unreachable!("a node is small"))
 }
 
 /// Nodes that have ended and wait to be made into others of their size, so that the allocator need not be asked: a step mostly
@@ -180,7 +184,6 @@ struct Spares {
     turn: usize,
 }
 
-#[derive(Default)]
 struct Size {
     first: Option<Spare>,
     len: u16,
@@ -200,6 +203,8 @@ impl Size {
 
 /// In words: pages, chunks, and the root over some thousand pages.
 const SIZES: usize = 80;
+/// In bytes.
+const ROOM_FOR: std::ops::Range<usize> = if ROOM > 0 { 0..SIZES * size_of::<u64>() } else { 0..0 };
 
 /// So many are kept, and so many of one size. With none a sanitizer sees each use after the end, and a model has nothing that
 /// one execution leaves to the next.
@@ -207,7 +212,7 @@ const ROOM: usize = if cfg!(any(fuzzing, informer_loom, informer_shuttle)) { 0 }
 const ROOM_OF_SIZE: u16 = 64;
 
 thread_local! {
-    static SPARES: RefCell<Spares> = const { RefCell::new(Spares { sizes: [const { Size { first: None, len: 0, made: false } }; SIZES], len: 0, turn: 0 }) };
+    static SPARES: RefCell<Spares> = const { RefCell::new(Spares::NONE) };
 }
 
 /// Ends all that the calling thread keeps: for when no step is expected that would make anything of them.
@@ -224,14 +229,23 @@ pub(super) fn spares() -> usize {
 /// Memory for a node of so many bytes.
 #[inline]
 fn spare(bytes: usize) -> Option<NonNull<u8>> {
+    if !ROOM_FOR.contains(&bytes) {
+        return None;
+    }
     SPARES.try_with(|spares| spares.borrow_mut().take(bytes)).ok().flatten()
 }
 
 impl Spares {
+    const NONE: Self = Self { sizes: [const { Size { first: None, len: 0, made: false } }; SIZES], len: 0, turn: 0 };
+
+    fn size(&mut self, bytes: usize) -> &mut Size {
+        &mut self.sizes[bytes / size_of::<u64>()]
+    }
+
     fn take(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        let size = self.sizes.get_mut(bytes / size_of::<u64>())?;
+        let size = self.size(bytes);
         size.made = true;
-        let spare = size.pop_if(|spare| spare.ended().bytes as usize == bytes)?;
+        let spare = size.pop_if(|spare| usize::from(spare.ended().bytes) == bytes)?;
         self.len -= 1;
         Some(spare.0.cast())
     }
@@ -242,16 +256,15 @@ impl Spares {
             self.give_way();
         }
         let full = self.len >= ROOM;
-        match self.sizes.get_mut(spare.ended().bytes as usize / size_of::<u64>()) {
-            Some(size) if size.made && size.len < ROOM_OF_SIZE && !full => {
-                spare.ended().next = size.first.take();
-                size.first = Some(spare);
-                size.len += 1;
-                self.len += 1;
-                None
-            }
-            _ => Some(spare),
+        let size = self.size(spare.ended().bytes.into());
+        if full || !size.made || size.len >= ROOM_OF_SIZE {
+            return Some(spare);
         }
+        spare.ended().next = size.first.take();
+        size.first = Some(spare);
+        size.len += 1;
+        self.len += 1;
+        None
     }
 
     #[cold]
