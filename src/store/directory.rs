@@ -751,6 +751,25 @@ mod tests {
     }
 
     #[test]
+    fn a_node_is_made_of_one_of_its_very_size_only() {
+        struct Plain(#[allow(dead_code, reason = "entries have eight bytes")] u64);
+        impl Entry for Plain {
+            fn hash(&self) -> u64 {
+                0
+            }
+        }
+        let (plain, marked) = (|| Ptr::<Plain>::page(1, 0, 6), || Ptr::<Number<0>>::page(1, 0, 6));
+        let (first, second) = (plain(), marked());
+        first.bare().free();
+        // 80 bytes, and it would take 86, which are as many words.
+        let third = marked();
+        assert_eq!(spares(), 1);
+        let fourth = plain();
+        assert_eq!(spares(), 0);
+        [second.bare(), third.bare(), fourth.bare()].into_iter().for_each(Bare::free);
+    }
+
+    #[test]
     fn a_step_makes_of_what_the_steps_before_have_freed_and_little_is_kept_for_it() {
         let (mut tree, mut heap) = (Tree::<Number<0>>::default(), Heap::default());
         (0..20_000).for_each(|n| tree.insert(Kept::new(Number(n)), 0, &mut heap));
