@@ -199,10 +199,49 @@ pub trait AsKey {
         self.as_key().hash64()
     }
 
-    /// Whether it is `key`, given that the hashes are equal.
+    /// The key, when it is a whole one.
     #[doc(hidden)]
-    fn is(&self, key: &ObjectKey) -> bool {
-        self.as_key().is_text_of(key)
+    fn as_object_key(&self) -> Option<&ObjectKey> {
+        None
+    }
+}
+
+/// A key that is looked for. `AsKey` is open to everybody, so it is asked here, once, before any version is looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct Sought<'k> {
+    hash: u64,
+    text: SoughtText<'k>,
+}
+
+#[derive(Clone, Copy)]
+enum SoughtText<'k> {
+    Whole(&'k ObjectKey),
+    Parts(KeyRef<'k>),
+}
+
+impl<'k> Sought<'k> {
+    #[inline]
+    pub(crate) fn by(key: &'k (impl AsKey + ?Sized)) -> Self {
+        match key.as_object_key() {
+            Some(key) => Self { hash: key.hash64(), text: SoughtText::Whole(key) },
+            None => {
+                let parts = key.as_key();
+                Self { hash: parts.hash64(), text: SoughtText::Parts(parts) }
+            }
+        }
+    }
+
+    pub(crate) fn hash(self) -> u64 {
+        self.hash
+    }
+
+    #[inline]
+    pub(crate) fn is(self, key: &ObjectKey) -> bool {
+        key.hash64() == self.hash
+            && match self.text {
+                SoughtText::Whole(this) => this == key,
+                SoughtText::Parts(this) => this.is_text_of(key),
+            }
     }
 }
 
@@ -215,8 +254,8 @@ impl AsKey for ObjectKey {
         self.0.hash()
     }
 
-    fn is(&self, key: &ObjectKey) -> bool {
-        self == key
+    fn as_object_key(&self) -> Option<&ObjectKey> {
+        Some(self)
     }
 }
 
@@ -241,7 +280,7 @@ impl<K: AsKey + ?Sized> AsKey for &K {
         (**self).key_hash()
     }
 
-    fn is(&self, key: &ObjectKey) -> bool {
-        (**self).is(key)
+    fn as_object_key(&self) -> Option<&ObjectKey> {
+        (**self).as_object_key()
     }
 }

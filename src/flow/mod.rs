@@ -12,6 +12,7 @@ mod text;
 
 pub use delta::Delta;
 pub use event::{Cause, Change, Deleted, Event};
+pub(crate) use key::Sought;
 pub use key::{AsKey, KeyError, KeyRef, ObjectKey};
 pub(crate) use object::{Label, Opaque};
 pub use object::{Meta, Object};

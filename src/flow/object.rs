@@ -381,6 +381,10 @@ impl<T> AsKey for Object<T> {
     fn key_hash(&self) -> u64 {
         Self::key(self).hash64()
     }
+
+    fn as_object_key(&self) -> Option<&ObjectKey> {
+        Some(Self::key(self))
+    }
 }
 
 impl<T> fmt::Debug for Object<T> {

@@ -1,6 +1,6 @@
 //! Keys, texts and objects.
 
-use super::{AsKey, KeyError, KeyRef, Meta, Object, ObjectKey, Opaque, object::HEADER_BYTES};
+use super::{AsKey, KeyError, KeyRef, Meta, Object, ObjectKey, Opaque, Sought, object::HEADER_BYTES};
 use crate::sync::{
     Arc, Clock,
     atomic::{AtomicUsize, Ordering},
@@ -20,6 +20,18 @@ proptest! {
         prop_assert_eq!(key.name(), &name);
         prop_assert_eq!(&key.to_string().parse::<ObjectKey>().unwrap(), &key);
         prop_assert_eq!(key.key_hash(), KeyRef { namespace: &ns, name: &name }.key_hash());
+    }
+
+    #[test]
+    fn a_key_that_is_sought_is_the_one_of_its_text_also_among_those_of_one_hash(
+        a in "[a-b/]{0,3}", b in "[a-b/]{0,3}", ns in "[a-b]{0,2}", name in "[a-b]{1,3}",
+    ) {
+        let parts = KeyRef { namespace: &a, name: &b };
+        let stored = ObjectKey::with_hash(&ns, &name, parts.key_hash());
+        prop_assert_eq!(Sought::by(&parts).is(&stored), parts == stored.as_key());
+        let whole = ObjectKey::with_hash(&ns, &name, stored.key_hash());
+        prop_assert!(Sought::by(&whole).is(&stored));
+        prop_assert!(!Sought::by(&whole).is(&ObjectKey::with_hash(&ns, &name, !stored.key_hash())));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! are compared, within the range of the smaller one; it holds no more changes at a time than two pages have objects.
 
 use super::AnySnapshot;
-use crate::flow::{AsKey, Change, Deleted, Object, Opaque};
+use crate::flow::{AsKey, Change, Deleted, Object, Opaque, Sought};
 use std::{collections::VecDeque, iter::FusedIterator};
 
 /// The changes from one snapshot to a later one, in no order of keys.
@@ -42,7 +42,7 @@ impl Diff {
             if before.get(i).is_some_and(|old| Object::ptr_eq(old.get(), new)) || !here(new) {
                 continue;
             }
-            match old.get(new) {
+            match old.get(Sought::by(new)) {
                 Some(old) if Object::ptr_eq(old, new) => {}
                 Some(old) => self.ready.push_back(Change::Updated { old: old.clone(), new: new.clone() }),
                 None => self.ready.push_back(Change::Added(new.clone())),
@@ -53,7 +53,7 @@ impl Diff {
             if after.get(i).is_some_and(|new| Object::ptr_eq(old, new.get())) || !here(old) {
                 continue;
             }
-            if new.get(old).is_none() {
+            if new.get(Sought::by(old)).is_none() {
                 let (key, last_known) = (Object::key(old).clone(), Some(old.clone()));
                 self.ready.push_back(Change::Deleted(Deleted::Missed { key, last_known }));
             }

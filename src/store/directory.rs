@@ -601,7 +601,10 @@ impl<'v, E: Entry> Iterator for Iter<'v, E> {
 #[cfg(all(test, not(informer_loom), not(informer_shuttle)))]
 mod tests {
     use super::{Bin, Tree};
-    use crate::store::node::{Bare, Entry, Kept, Kind, Ptr, keep_no_spares, spares};
+    use crate::{
+        store::node::{Bare, Entry, Kept, Kind, Ptr, keep_no_spares, spares},
+        sync::{ManualClock, spawn},
+    };
     use proptest::{collection::vec, prelude::*};
     use std::collections::BTreeMap;
 
@@ -797,7 +800,14 @@ mod tests {
         assert!(steps(1000) > 2900 && spares() > 0);
         keep_no_spares();
         assert_eq!(spares(), 0);
-        tree.nodes(&mut |node| node.bare().free());
+        // A thread that only frees keeps none either.
+        let mut all = Vec::new();
+        tree.nodes(&mut |node| all.push(node.bare()));
+        let frees = move || {
+            all.into_iter().for_each(Bare::free);
+            spares()
+        };
+        assert_eq!(spawn(&ManualClock::new(), "frees", frees).unwrap().join(), Ok(0));
     }
 
     #[test]

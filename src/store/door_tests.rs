@@ -2,7 +2,7 @@
 
 use super::{Labels, Lister, SelectError, StoreReader, Waits, Writer};
 use crate::{
-    flow::{Delta, Meta, Object, Opaque},
+    flow::{AsKey, Delta, KeyRef, Meta, Object, Opaque},
     source::{Selector, compare_decimal},
     sync::{
         Arc, Clock, Deadline, ManualClock, Mutex, WaitError,
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 use proptest::{collection::vec, prelude::*};
-use std::{collections::VecDeque, time::Duration};
+use std::{cell::RefCell, collections::VecDeque, time::Duration};
 
 /// Labels by name and value; reading those of an object with a label `panic` panics.
 type Labelled = Vec<(&'static str, &'static str)>;
@@ -341,4 +341,24 @@ fn a_condition_that_panics_leaves_no_waiter_behind() {
     assert!(waiter.join().unwrap_err().contains("cannot bear it"));
     assert_eq!((format!("{:?}", t.waits), &*told.lock()), ("waits for pods (0)".into(), &vec![0, 0, 1]));
     t.reach("2");
+}
+
+#[test]
+fn a_key_of_the_users_own_is_asked_before_any_version_is_looked_at() {
+    struct Own(RefCell<Writer>);
+    impl AsKey for Own {
+        fn as_key(&self) -> KeyRef<'_> {
+            let mut writer = self.0.borrow_mut();
+            writer.apply(&mut VecDeque::from([put("ns", "other", Vec::new())]));
+            writer.reclaim(0);
+            assert_eq!(writer.gauge().standing, 0, "a version is being read while the user's code runs");
+            KeyRef { namespace: "ns", name: "a" }
+        }
+    }
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    writer.apply(&mut VecDeque::from([put("ns", "a", Vec::new())]));
+    let reader = writer.reader();
+    let own = Own(RefCell::new(writer));
+    assert!(reader.get(&own).is_some());
+    assert!(reader.with(&own, |_| ()).is_some());
 }

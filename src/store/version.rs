@@ -24,7 +24,7 @@ use super::{
     typed::OneType,
 };
 use crate::{
-    flow::{AsKey, KeyRef, KnownObjects, Object, ObjectKey, Opaque},
+    flow::{AsKey, KeyRef, KnownObjects, Object, ObjectKey, Opaque, Sought},
     sync::{
         Arc, Mutex, Once,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -183,13 +183,11 @@ impl<E: Item> Version<E> {
 
 impl Version<Object<Opaque>> {
     #[inline]
-    pub(super) fn get(&self, key: &impl AsKey) -> Option<&Object<Opaque>> {
-        let hash = key.key_hash();
-        self.items.find(hash, |object| {
+    pub(super) fn get(&self, key: Sought<'_>) -> Option<&Object<Opaque>> {
+        self.items.find(key.hash(), |object| {
             // Whoever finds an object looks at its value, which begins behind the first line.
             prefetch(Object::address(object) + LINE);
-            let stored = Object::key(object);
-            stored.hash64() == hash && key.is(stored)
+            key.is(Object::key(object))
         })
     }
 
@@ -434,7 +432,7 @@ impl AnySnapshot {
 
     /// The object with this key.
     pub(crate) fn get(&self, key: &impl AsKey) -> Option<&Object<Opaque>> {
-        self.0.version().get(key)
+        self.0.version().get(Sought::by(key))
     }
 
     /// Every object, in no order.
@@ -473,11 +471,13 @@ impl AnyReader {
 
     /// The object that is stored for a key now.
     pub(crate) fn get(&self, key: &impl AsKey) -> Option<Object<Opaque>> {
+        let key = Sought::by(key);
         self.0.cell.peek(|version| version.get(key).cloned())
     }
 
     /// Lends the object that is stored for a key now, touching no count.
     pub(crate) fn with<R>(&self, key: &impl AsKey, f: impl FnOnce(&Object<Opaque>) -> R) -> Option<R> {
+        let key = Sought::by(key);
         self.0.cell.peek(|version| version.get(key).map(f))
     }
 
@@ -488,7 +488,8 @@ impl AnyReader {
 
     /// The object that stands for its version: what is stored for the key, unless it is left from an era before.
     pub(crate) fn known(&self, key: KeyRef<'_>) -> Option<Object<Opaque>> {
-        self.0.cell.peek(|version| version.get(&key).filter(|o| !version.is_outdated(Object::key(o))).cloned())
+        let key = Sought::by(&key);
+        self.0.cell.peek(|version| version.get(key).filter(|o| !version.is_outdated(Object::key(o))).cloned())
     }
 
     /// The typed handle of an index.

@@ -6,7 +6,7 @@ use super::{
     table::{AddIndex, Draft, Refused, Table, Whole},
 };
 use crate::{
-    flow::{AsKey, Cause, Change, Deleted, Delta, Event, Object, ObjectKey, Opaque},
+    flow::{AsKey, Cause, Change, Deleted, Delta, Event, Object, ObjectKey, Opaque, Sought},
     sync::{Arc, call_out::Panicked},
 };
 use hashbrown::HashSet;
@@ -311,7 +311,7 @@ impl Step<'_> {
         let looked: Vec<_> = listed.iter().step_by(listed.order.len() / FEW + 1).collect();
         let same = |object: &Object<Opaque>| {
             let key = Object::key(object);
-            let old = self.draft.next.get(key);
+            let old = self.draft.next.get(Sought::by(key));
             old.is_some_and(|old| Object::ptr_eq(old, object) || Object::same_version(old, object))
         };
         looked.iter().filter(|(_, object)| same(object)).count() * 4 <= looked.len()
@@ -324,7 +324,7 @@ impl Step<'_> {
         for (_, at) in &listed.order {
             let Some(object) = &mut listed.items[*at] else { continue };
             let key = Object::key(object);
-            let old = self.draft.next.get(key).filter(|old| {
+            let old = self.draft.next.get(Sought::by(key)).filter(|old| {
                 let outdated = new_era || self.draft.next.is_outdated(key);
                 Object::ptr_eq(old, object) || (Object::same_version(old, object) && !outdated)
             });
@@ -355,7 +355,7 @@ impl Step<'_> {
     /// Stores an object, unless it is what is stored or an index refuses it.
     fn put(&mut self, object: &Object<Opaque>) -> Put {
         let key = Object::key(object);
-        let old = self.draft.next.get(key).cloned();
+        let old = self.draft.next.get(Sought::by(key)).cloned();
         if let Some(old) = &old {
             let same = Object::ptr_eq(old, object);
             let outdated = self.all_outdated || self.draft.next.is_outdated(key);
@@ -379,7 +379,7 @@ impl Step<'_> {
     }
 
     fn remove(&mut self, key: &ObjectKey) -> Option<Object<Opaque>> {
-        let old = self.draft.next.get(key)?.clone();
+        let old = self.draft.next.get(Sought::by(key))?.clone();
         self.take_out(&old);
         Some(old)
     }

@@ -4,7 +4,11 @@
 use super::{Counted, apply, assert_contained, check_indices, contents, identity, key, object, remainders, whole};
 use crate::{
     flow::{Deleted, Delta, Object, Opaque},
-    store::{AnySnapshot, Gauge, IndexSpec, Writer, node::census, reclaim::AT_ONCE},
+    store::{
+        AnySnapshot, Gauge, IndexSpec, Writer,
+        node::{census, spares},
+        reclaim::AT_ONCE,
+    },
     sync::{
         Arc, Clock,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -379,4 +383,14 @@ fn objects_whose_keys_have_one_hash_are_told_apart_in_every_index() {
     (0..10).for_each(|n| drop(apply(&mut writer, [Delta::Deleted(Deleted::Missed { key: named(n), last_known: None })])));
     while writer.reclaim(100) {}
     assert_eq!(census(), 0);
+}
+
+#[test]
+fn a_writer_that_has_nothing_left_to_free_keeps_no_nodes() {
+    let mut w = World::new(Vec::new());
+    w.replace(0..OBJECTS);
+    w.rewrite(100);
+    assert!(spares() > 0, "what a step freed is there for the next");
+    while w.writer.reclaim(100) {}
+    assert_eq!(spares(), 0);
 }
